@@ -150,7 +150,12 @@ def _register_classes():
 
 
 class _KerasWatch:
-    """Import finder that registers the classes once Keras is imported."""
+    """Import finder that registers the classes once Keras is imported.
+
+    `keras.models.load_model` finds only registered classes. Registration needs
+    Keras, whose import loads the backend for seconds, so `import bert_keras`
+    waits for the caller's own import of Keras. Python has no other hook for it.
+    """
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
