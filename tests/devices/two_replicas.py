@@ -432,6 +432,35 @@ def compare_with_one(loss, ids, labels):
         assert_equal(first, model, atol=2e-6)
 
 
+def texts_are_trained_on_as_on_one_device(folder):
+    """Also the last batch, with fewer texts than replicas."""
+    texts = ["An hour", "Bad", "well spent", "awful", "so"]
+    labels = [1, 0, 1, 0, 1]
+    found = []
+    for strategy in (OFF, TWO):
+        with strategy.scope():
+            model = bert_keras.BertClassifier.from_preset(
+                "bert_keras_mini_en",
+                labels=["bad", "good"],
+                sequence_length=8,
+                dropout=0.0,
+            )
+            model.encoder.trainable = False
+            weight = model.classifier.weights[0]
+            weight.assign(np.linspace(-1, 1, 512).reshape(weight.shape))
+            model.compile(keras.optimizers.SGD(0.1))
+        history = model.fit(
+            *(texts, labels),
+            batch_size=4,
+            epochs=2,
+            shuffle=False,
+            validation_data=(texts, labels),
+            verbose=0,
+        ).history
+        found.append([*history.values()])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
 def an_unused_pooler_stays_the_same(folder):
     """Its moving averages do not undo what another model trained."""
     rows = train_on_devices.global_batches()[0]["token_ids"][:8]
@@ -497,6 +526,7 @@ QUICK = [
     optimizers_and_losses_give_the_numbers_of_one_device,
     an_eager_replica_without_rows_gives_the_numbers_of_one_device,
     a_batch_has_the_negatives_of_all_replicas,
+    texts_are_trained_on_as_on_one_device,
     two_replicas_end_with_the_weights_of_one,  # last, because it turns XLA off
 ]
 LONG = [
