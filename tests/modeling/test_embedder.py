@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from model_samples import fill, make_model
+from model_samples import fill, make_model, pretraining_batch
 
 import bert_keras
 from bert_keras import BertPreprocessor
@@ -154,6 +154,18 @@ def test_micro_batches_have_the_gradients_of_sentence_transformers():
         np.testing.assert_allclose(
             moved / scale, expected / scale, atol=1e-5, err_msg=name
         )
+
+
+def test_micro_batches_of_a_loss_that_compares_rows_need_one_output():
+    x, y, _ = pretraining_batch()
+    model = make_model("pretrainer")
+    model.compile(
+        bert_keras.adamw(1e-3, steps=2, accumulate=3),
+        {"nsp": bert_keras.InBatchNegatives()},
+        jit_compile=False,
+    )
+    with pytest.raises(InputError, match="several outputs.* accumulate=1"):
+        model.train_on_batch(x, y)
 
 
 def test_pooling_is_that_of_the_source_unless_an_argument_says_so():
