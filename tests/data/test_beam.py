@@ -124,7 +124,7 @@ KILLED = """
 import os, signal, sys
 import pytest
 from data_samples import in_small_parts, toy_tokenizer
-from bert_keras.data import beam, building, pretraining_data, sampling
+from bert_keras.data import beam, building, corpus, pretraining_data, sampling
 
 source, folder, owner, name, number = sys.argv[1:]
 owner = {"building": building, "shard": pretraining_data.WriteShard}[owner]
@@ -138,10 +138,13 @@ def call(*arguments):
 
 setattr(owner, name, call)
 in_small_parts(pytest.MonkeyPatch())
-beam.create_pretraining_data_with_beam(
-    source, toy_tokenizer(), folder, sampling.SamplingRules(16, 3),
+options = pretraining_data.BuildOptions(
     seed=5, copies=2, held_out_share=0.3, records=True,
-    beam_flags=["--runner=DirectRunner", "--prism_location=none"],
+    rules=sampling.SamplingRules(16, 3),
+)
+run = beam.make_runner(["--runner=DirectRunner", "--prism_location=none"])
+pretraining_data.create_from_files(
+    source, toy_tokenizer(), folder, options, corpus.Reading(), run
 )
 """
 
@@ -161,7 +164,7 @@ def test_a_killed_build_of_a_data_set_ends_with_the_same_bytes(
     source = f"tfds:{builder.data_path}"
     local = tmp_path / "local"
     manifests = create_pretraining_data(
-        read_documents(source), tokenizer, str(local), RULES, **SETTINGS
+        read_documents(source), tokenizer, str(local), OPTIONS
     )
     assert create(source, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(local)
