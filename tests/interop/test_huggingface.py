@@ -300,6 +300,8 @@ def test_settings_of_the_start_come_along(tmp_path):
     pieces = [*tiny.PIECES[1:], "[PAD]"]
     (tmp_path / "a" / "vocab.txt").write_text("\n".join(pieces) + "\n")
     convert(tmp_path / "a", tmp_path / "b", lowercase=True)
+    text = BertPreprocessor.from_preset(tmp_path / "b", sequence_length=5)
+    assert text("")["token_ids"].numpy()[-1] == 7
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     assert config["initializer_range"] == 0.05
     assert config["pad_token_id"] == 7

@@ -309,6 +309,32 @@ def test_weights_that_are_none_are_refused_by_name(
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("head", ["BertEncoder", "BertClassifier"])
+def test_an_encoder_that_lacks_a_weight_is_refused(
+    tmp_path, samples, no_memory, head
+):
+    folder = shutil.copytree(samples[HF], tmp_path / "a")
+    path, name = folder / "model.safetensors", QUERY.replace("weight", "bias")
+    tensors = load_file(path)
+    del tensors[name]
+    save_file(tensors, path)
+    with pytest.raises(WeightsError, match="not complete") as caught:
+        load_model(CLASSES[head], folder)
+    assert caught.value.tensor == "encoder/layer_0/attention/query/bias"
+
+
+def test_layers_are_counted_before_a_model_is_made(
+    tmp_path, samples, monkeypatch
+):
+    folder = shutil.copytree(samples[HF], tmp_path / "a")
+    settings = json.loads((folder / CONFIG).read_text())
+    settings["num_hidden_layers"] = 1000
+    (folder / CONFIG).write_text(json.dumps(settings))
+    monkeypatch.setattr("bert_keras.modeling.encoder.TransformerLayer", None)
+    with pytest.raises(WeightsError, match="layer_1/"):
+        load_model(CLASSES["BertEncoder"], folder)
+
+
 @pytest.mark.parametrize("form", ["soft", "external", "storage", "packed"])
 def test_hdf5_that_leads_out_or_is_packed_is_refused(tmp_path, samples, form):
     folder = shutil.copytree(samples[HUB], tmp_path / "a")
