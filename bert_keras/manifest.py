@@ -210,9 +210,14 @@ def check_files(
 def check_same_settings(old, new, folder, advice=""):
     """Raise `InputError` if a folder's `old` settings differ from `new`.
 
-    `advice` is added to the message.
+    A setting that is None equals one that is not set. `advice` is added to the
+    message.
     """
     new = json.loads(json.dumps(new))
+    old, new = (
+        {name: value for name, value in settings.items() if value is not None}
+        for settings in (old, new)
+    )
     if old != new:
         raise InputError(
             f"{folder} was started with other settings: "

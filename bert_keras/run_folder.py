@@ -39,6 +39,8 @@ class RunFolder:
             in `settings`, mean the same files when the run resumes from another
             current folder.
         writes: False in worker processes, which only read the folder.
+        weights: paths of further inputs, which may have moved when the run
+            resumes, as the packages of another environment have.
 
     Raises:
         InputError: the folder is not writable, is not a run folder, has
@@ -53,7 +55,7 @@ class RunFolder:
         ...         run.finish("corpus", results, outputs=["corpus.txt"])
     """
 
-    def __init__(self, path, settings, inputs=(), writes=True):
+    def __init__(self, path, settings, inputs=(), writes=True, weights=()):
         self.path = files.absolute(path)
         self._is_new = False
         self._lock = None
@@ -70,7 +72,7 @@ class RunFolder:
             self._check_same(old, settings)
         self._lock = FolderLock(self.path)
         try:
-            self._take(settings, list(map(str, inputs)))
+            self._take(settings, list(map(str, inputs)), list(weights))
         except BaseException:
             self._lock.release()
             raise
@@ -217,13 +219,13 @@ class RunFolder:
                 "is missing. Name a new or empty folder."
             )
 
-    def _take(self, settings, inputs):
+    def _take(self, settings, inputs, weights):
         files.remove_partials(self.path)
         # Skip missing files. The run raises an error when it reads them.
-        inputs = list(filter(files.is_file, inputs))
+        inputs = list(filter(files.is_file, [*inputs, *weights]))
         if old := _read_run(self.path):
             self._check_same(old, settings)
-            self._check_inputs(old, inputs)
+            self._check_inputs(old, inputs, weights)
             return
         self._inputs = {name: _describe_input(name) for name in inputs}
         record = {"settings": settings, "inputs": self._inputs}
@@ -250,7 +252,7 @@ class RunFolder:
             )
         check_same_settings(old, settings, self.path, advice)
 
-    def _check_inputs(self, old, inputs):
+    def _check_inputs(self, old, inputs, weights):
         base = find_base(old, self.path)
         old = {
             absolute_paths(name, base): entry
@@ -263,6 +265,13 @@ class RunFolder:
         }
         present = {files.absolute(name) for name in inputs}
         self._gone = sorted(old.keys() - present)
+        for path in sorted({*map(files.absolute, weights)} - old.keys()):
+            for gone in self._gone:
+                is_named_so = os.path.basename(gone) == os.path.basename(path)
+                if is_named_so and not _differs(path, old[gone]):
+                    self._inputs[path] = old[gone]
+                    self._gone.remove(gone)
+                    break
         if changed := find_changed(old, inputs):
             raise InputError(
                 f"The run in {self.path} was started with other files: "

@@ -148,9 +148,8 @@ def run(
     identity = {"task": task.name, **kept, **(settings or {})}
     if output is not None:
         identity = registry.keep_old_name(output, identity)
-    inputs = [*task.data_files(), *models.list_model_files(init)]
     # A run does not resume with another version of the user's task.
-    inputs += registry.find_task_file(task)
+    inputs = [*task.data_files(), *registry.find_task_file(task)]
     prepare = functools.partial(
         _Run,
         task,
@@ -162,7 +161,10 @@ def run(
     if output is None:
         prepare(folder=None).describe()
         return {}
-    with RunFolder(output, identity, inputs, strategy.is_chief) as folder:
+    weights = models.list_model_files(init)
+    with RunFolder(
+        output, identity, inputs, strategy.is_chief, weights
+    ) as folder:
         results = folder.read_results("finetune")
         if results is None:
             _refuse_failed(folder)

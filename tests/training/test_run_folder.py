@@ -268,3 +268,44 @@ def test_a_mistake_leaves_the_results_so_far_and_no_empty_folder(tmp_path):
         assert folder.exists() == bool(results)
     with RunFolder(folder, {"a": 1}) as run:
         assert run.read_results("stage") == {"loss": 2}
+
+
+def test_weights_may_move_but_neither_change_nor_vanish(tmp_path):
+    data, run = tmp_path / "data.csv", tmp_path / "run"
+    data.write_text("a,b")
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_text("weights")
+
+    def resume(folder, inputs=(data,)):
+        weights = sorted(map(str, folder.iterdir()))
+        with RunFolder(run, {}, inputs, weights=weights) as opened:
+            versions = {
+                str(path): files.describe_version(path)
+                for path in [*inputs, *weights]
+            }
+            opened.check_inputs(versions)
+
+    resume(old)
+    resume(new)
+    (new / "model.safetensors").write_text("others!")
+    with pytest.raises(InputError, match="old/model.safetensors, .* came"):
+        resume(new)
+    (new / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="old/model.safetensors came"):
+        resume(new)
+    moved = new / "data.csv"
+    data.rename(moved)
+    with pytest.raises(InputError, match="data.csv, .*/data.csv came"):
+        resume(old, [moved])
+
+
+def test_a_setting_that_is_none_equals_one_that_is_not_set(tmp_path):
+    # Earlier versions stored None as the learning rate of a cross-validation.
+    RunFolder(tmp_path, {"seed": 1, "learning_rate": None}).close()
+    RunFolder(tmp_path, {"seed": 1}).close()
+    RunFolder(tmp_path, {"seed": 1, "warmup": None}).close()
+    with pytest.raises(InputError, match="learning_rate was not set and is"):
+        RunFolder(tmp_path, {"seed": 1, "learning_rate": 0.1})
