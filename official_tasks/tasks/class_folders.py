@@ -7,6 +7,7 @@ import os
 
 from bert_keras import files
 from bert_keras.errors import InputError, format_count
+from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.cells import ID
 from official_tasks.tasks.text_files import (
     advise_data_set,
@@ -15,6 +16,8 @@ from official_tasks.tasks.text_files import (
 )
 
 TEXT = ".txt"  # ending of the files
+# Names of folders that are splits, not classes.
+_SPLITS = {*SPLITS, "val", "valid", "validation"}
 MAX_NAMED = 3  # files that a note names
 
 
@@ -82,7 +85,8 @@ def _select_labelled(folder, paths) -> list[str]:
     """Return the paths that are in a folder of a class.
 
     Raises:
-        InputError: there is no such folder, or one of them has no text file.
+        InputError: there is no such folder, one of them has no text file, or
+            all of them are splits.
     """
     classes = [
         name
@@ -93,6 +97,12 @@ def _select_labelled(folder, paths) -> list[str]:
         raise InputError(
             f"{folder}: expected a folder of {TEXT} files for each class, got "
             "no folder"
+        )
+    if {name.lower() for name in classes} <= _SPLITS:
+        raise InputError(
+            f"{folder}: expected a folder for each class, got the splits "
+            f"{', '.join(classes)}. Name one of them, such as "
+            f"{os.path.join(folder, classes[-1])}"
         )
     names = [os.path.relpath(path, folder).split(os.sep) for path in paths]
     for name in classes:

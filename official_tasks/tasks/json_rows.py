@@ -103,8 +103,8 @@ def _select(row, wanted):
     if is_pair:  # spaCy's ("Anna ran", {"entities": [(0, 4, "PER")]})
         row = {"text": row[0]} | row[1]
     try:
-        row = dict.fromkeys(optional) | row
-        return [row[column] for column in columns]
+        cells = dict.fromkeys(optional) | row
+        return [cells[column] for column in columns]
     except (TypeError, KeyError):
         shown = repr((row if isinstance(row, str) else json.dumps(row))[:60])
         if isinstance(row, dict):

@@ -14,13 +14,26 @@ _ITEM = (
 _ITEMS = re.compile(rf"\[\s*+(?:(?:{_ITEM})\s*+,?\s*+)*+\]", re.DOTALL)
 
 
+# pandas also writes tuples and sets: ('a', 'b'), ('a',) and {'a', 'b'}. But
+# ('a') is a text.
+_STRING = _ITEM.rpartition("|")[0]
+_TEXTS = re.compile(
+    rf"\((?:(?:{_STRING}),\s*+)++(?:{_STRING})?+\)"
+    rf"|\{{(?:{_STRING})(?:,\s*+(?:{_STRING}))*+\}}",
+    re.DOTALL,
+)
+
+
 def parse_list(text: str) -> list | None:
-    """Return the list that a cell is, or None.
+    """Return the list, or the tuple or set of texts, that a cell is, or None.
 
     `[1]` is a text, such as a footnote, and not a list with one number.
     """
     text = text.strip()
-    if not (text.startswith("[") and text.endswith("]")):
+    if text in ("()", "set()"):
+        return []
+    is_list = text.startswith("[") and text.endswith("]")
+    if not (is_list or _TEXTS.fullmatch(text)):
         return None
     try:
         values = _parse(text)

@@ -294,10 +294,10 @@ class Table(Source):
             f"{self.columns.lacks} in column {column!r}"
         )
         if not self.drop_unlabelled:
-            raise InputError(
-                f"{message}: fill these cells, or leave the rows out by "
-                "--drop_unlabelled"
-            )
+            fix = ", or leave the rows out by --drop_unlabelled"
+            if self.drop_unlabelled is None:
+                fix = ", or remove the rows"
+            raise InputError(f"{message}: fill these cells{fix}")
         return [f"{message}, left out"]
 
     @functools.cached_property

@@ -36,6 +36,11 @@ class TextTable(Table):
             self.classes = _split(options.classes)
         if problem == "multi" and "," in options.label:
             self.classes = columns = _split(options.label)
+        if twice := {x for x in self.classes if self.classes.count(x) > 1}:
+            raise InputError(
+                f"--{'classes' if options.classes else 'label'} has "
+                f"{min(twice)!r} twice. Name each label once"
+            )
         is_one = len(columns) == 1 and problem != "regression"
         columns = Columns(
             name,
@@ -156,7 +161,7 @@ class TextTable(Table):
         for location, example in rows:
             label = example.label
             if names:
-                digits = [drop_zeros(digit) for digit in label]
+                digits = [*map(_to_digit, label)]
                 if len(digits) != len(names) or {*digits} - {"0", "1"}:
                     faults.append(
                         f"{format_lines([location])}: expected 0 or 1 for each "
@@ -170,7 +175,7 @@ class TextTable(Table):
 
     def _refuse_positions(self, rows):
         """Raise if labels are 0s and 1s, a list of the same length a row."""
-        labels = [[*map(drop_zeros, row.label)] for _, row in rows]
+        labels = [[*map(_to_digit, row.label)] for _, row in rows]
         if any({*label} - {"0", "1"} for label in labels):
             return
         repeats = any(len({*label}) < len(label) for label in labels)
@@ -278,6 +283,11 @@ class TextTable(Table):
             f"{_join(map(repr, sorted(found)))}"
         )
         return kept
+
+
+def _to_digit(cell) -> str:
+    """Return "0" or "1" also for the cells false and true; see `drop_zeros`."""
+    return {"false": "0", "true": "1"}.get(cell.lower(), drop_zeros(cell))
 
 
 def _split(names) -> list[str]:

@@ -33,6 +33,8 @@ class WordTable(Table):
             "tags", required, [options.tags], self._parse, lists=lists
         )
         super().__init__(columns, options)
+        if sentence:
+            self.drop_unlabelled = None  # a sentence needs all of its words
 
     def _parse(self, where, number, cells):
         words = self._split(cells[self.options.words])

@@ -45,6 +45,15 @@ from official_tasks.tasks.text_files import make_dialect
         ("[]", []),
         ("[(0, 4, 'PER')]", [(0, 4, "PER")]),
         ("[{'start': 0}]", [{"start": 0}]),
+        ("('a', \"it's\")", ["a", "it's"]),  # pandas, of tuples
+        ("('a',)", ["a"]),
+        ("{'a'}", ["a"]),  # pandas, of sets
+        ("()", []),
+        ("set()", []),
+        ("('a')", None),
+        ("(1999, 2000)", None),
+        ("(see 'a', 'b')", None),
+        ("{'a': 1}", None),
         ("[1]", None),  # a footnote
         ("[a, b]", None),
         ("[sic] he [came]", None),
@@ -90,6 +99,15 @@ def test_labels_that_pandas_wrote_as_a_list_are_labels(tmp_path):
     ]
 
 
+def test_labels_that_pandas_wrote_as_a_set_are_labels(tmp_path):
+    cells = ["{'rude', 'toxic'}", "set()", "('rude',)", "{'toxic'}"]
+    path = write_csv(tmp_path / "a.csv", [(f"t{x}", x) for x in cells])
+    task = multilabel_task(path, path)
+    assert task.labels == ["rude", "toxic"]
+    labels = [row.label for row in task.read("dev")]
+    assert labels == [{0, 1}, set(), {0}, {1}]
+
+
 def test_a_list_with_one_label_is_that_label(tmp_path):
     rows = [("a", "['x']"), ("b", "y"), ("c", '["x"]')]
     path = write_csv(tmp_path / "a.csv", rows)
@@ -105,14 +123,14 @@ def test_a_list_with_one_label_is_that_label(tmp_path):
         classify_task(path, str(listed)).read("dev")
 
 
-@pytest.mark.parametrize("form", ["list", "floats", "text"])
+@pytest.mark.parametrize("form", ["list", "floats", "booleans", "text"])
 def test_a_list_of_0s_and_1s_has_a_label_at_each_position(tmp_path, form):
     digits = [[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]
     if form == "text":
         cells = [(f"t{i}", str(row)) for i, row in enumerate(digits)]
         path = write_csv(tmp_path / "a.csv", cells)
     else:
-        number = float if form == "floats" else int
+        number = {"floats": float, "booleans": bool}.get(form, int)
         path = tmp_path / "a.jsonl"
         path.write_text(
             "".join(
@@ -144,6 +162,13 @@ def test_labels_may_have_a_column_of_0s_and_1s_each(tmp_path):
     ] == [{name for name in task.labels if row[name] == "1"} for row in truth]
     assert len(multilabel_task(test=path, label=label).read("test"))
     header = ("text", "x", "y")
+    rows = [("a", "True", "False"), ("b", "False", "False")]
+    path = write_csv(tmp_path / "dummies.csv", rows, header)  # pandas 2
+    task = multilabel_task(path, path, label="x,y")
+    assert [row.label for row in task.read("dev")] == [{0}, set()]
+    for twice in ({"label": "x,y,x"}, {"classes": "a,x,x"}):
+        with pytest.raises(InputError, match=f"--{[*twice][0]} has 'x' twice"):
+            multilabel_task(path, **twice)
     rows = [("a", "1.0", "0"), ("b", "", "1"), ("c", "2", "1")]
     path = write_csv(tmp_path / "a.csv", rows, header)
     with pytest.raises(InputError) as error:
@@ -295,6 +320,9 @@ def test_a_table_with_a_word_a_row_is_read_by_sentences(tmp_path):
     assert [text.words for text in task.read("dev")] == words
     assert [text.labels for text in task.read("test")] == [None, None]
     assert [text.words for text in task.read("test")] == words[:2]
+    path = write_csv(tmp_path / "c.csv", [("a", "", "1"), *rows], header)
+    with pytest.raises(InputError, match="these cells, or remove the rows$"):
+        tags_task(dev=path, **asked).read("dev")
     for other in ({"spans": "spans"}, {"drop_unlabelled": True}):
         with pytest.raises(InputError, match="--sentence only applies without"):
             tags_task(dev=path, **asked, **other)
@@ -470,6 +498,15 @@ def test_annotations_without_columns_are_called_by_their_tool(
     path.write_text(line)
     (text,) = tags_task(dev=str(path), spans="spans").read("dev")
     assert text.labels == ("B-PER", "O")
+
+
+def test_the_message_on_a_missing_field_names_only_the_rows_fields(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "stars": 1}\n')
+    with pytest.raises(InputError) as error:
+        classify_task(str(path)).read("train")
+    expected = "'label', got one with 'text', 'stars', '{\"text\": \"a\", "
+    assert expected in str(error.value)
 
 
 def test_a_table_without_names_and_a_quoted_tsv_get_the_advice(tmp_path):
@@ -968,6 +1005,19 @@ def test_files_of_a_folder_that_are_not_texts_are_named(tmp_path):
     for make in (tags_task, multilabel_task):
         with pytest.raises(InputError, match="is a folder; expected a file"):
             make(dev=folder).read("dev")
+
+
+def test_splits_are_not_read_as_classes(tmp_path):
+    for split in ("test", "train"):
+        write_folder(tmp_path / "data" / split, REVIEWS)
+    folder = str(tmp_path / "data")
+    with pytest.raises(InputError, match="got the splits test, train") as error:
+        classify_task(train=folder).read("train")
+    advice = re.search("such as (\\S+)", str(error.value))[1]
+    assert len(classify_task(dev=advice, train=advice).read("dev")) == 6
+    # A class of vehicles.
+    write_folder(tmp_path / "data", {"car/1.txt": "a", "car/2.txt": "b"})
+    assert classify_task(train=folder).labels == ["car", "test", "train"]
 
 
 def test_a_folder_in_another_encoding_needs_it_named(tmp_path):
