@@ -198,7 +198,7 @@ def define_flags():
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        *("check", "class_weights", "folds"),
+        *("train", "dev", "test", "check", "class_weights", "folds"),
     )
 
 

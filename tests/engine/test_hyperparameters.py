@@ -444,7 +444,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("learning_rate=", "--learning_rate is empty; expected a number"),
         ("learning_rate=1,2 --folds=3", "--learning_rate has several values"),
         ("grid", "Unknown command line flag 'grid'"),
-        ("class_weights=balanced --task=glue", "only applies to one task"),
+        ("class_weights=balanced --task=glue", "--train, --class_weights only"),
         ("folds=3 --check", "--folds only applies without --check"),
     ],
 )
