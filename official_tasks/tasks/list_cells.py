@@ -1,6 +1,7 @@
-"""Parse cells that are lists, as JSON, pandas or NumPy writes them."""
+"""Parse cells that are lists, as JSON, Python, pandas or NumPy writes them."""
 
 import ast
+import contextlib
 import json
 import re
 
@@ -11,7 +12,10 @@ _ITEM = (
     r'|"(?:[^"\\]|\\.)*+"'
     r"|[-+]?[0-9][0-9.eE+-]*+"
 )
+# From version 2, NumPy writes np.str_('a') in a list of its values.
+_NUMPY_VALUE = re.compile(rf"(?<=[\[, ])np\.\w+\(({_ITEM})\)")
 _ITEMS = re.compile(rf"\[\s*+(?:(?:{_ITEM})\s*+,?\s*+)*+\]", re.DOTALL)
+_ERRORS = (ValueError, SyntaxError, RecursionError, MemoryError)
 
 
 # pandas also writes tuples and sets: ('a', 'b'), ('a',) and {'a', 'b'}. But
@@ -37,7 +41,7 @@ def parse_list(text: str) -> list | None:
         return None
     try:
         values = _parse(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except _ERRORS:
         return None
     is_number = len(values) == 1 and isinstance(values[0], int | float)
     return None if is_number else values
@@ -67,4 +71,24 @@ def _parse(text):
         if _ITEMS.fullmatch(text):
             items = re.findall(_ITEM, text, re.DOTALL)
             return [ast.literal_eval(item) for item in items]
-        return list(ast.literal_eval(text))
+        return list(ast.literal_eval(_NUMPY_VALUE.sub(r"\1", text)))
+
+
+def parse_labels(text: str) -> list | None:
+    """Return the labels of a cell such as [1] or {1, 2}, or None.
+
+    The cell is a text for `parse_list`, because it has numbers.
+
+    Raises:
+        ValueError: the cell is a list in an unknown form.
+    """
+    brackets = text[:1] + text[-1:]
+    is_array = text.endswith(")") and re.match(r"[\w.]+\(\[", text)
+    if brackets in ("[]", "{}", "()"):
+        with contextlib.suppress(*_ERRORS):
+            values = ast.literal_eval(text)
+            if isinstance(values, list | tuple | set):
+                return [str(value) for value in values]
+    if is_array or brackets in ("[]", "{}"):
+        raise ValueError
+    return None

@@ -15,6 +15,7 @@ from official_tasks.tasks.data_notes import (
     note_labels,
     note_names,
 )
+from official_tasks.tasks.list_cells import parse_labels
 from official_tasks.tasks.own_data import Columns, Table, has_text
 
 
@@ -67,9 +68,7 @@ class TextTable(Table):
         """Return a class name, a tuple of class names, or a number."""
         is_list = isinstance(cell, list)
         if self.problem == "multi":
-            names = (
-                cell if is_list else cell.split(self.options.label_separator)
-            )
+            names = cell if is_list else self._split_labels(where, cell)
             names = (name.strip() for name in names)
             return tuple(name for name in names if name)
         if self.problem == "single":
@@ -88,6 +87,18 @@ class TextTable(Table):
                 f"{cell!r}"
             )
         return value
+
+    def _split_labels(self, where, cell):
+        try:
+            names = parse_labels(cell.strip())
+        except ValueError:
+            raise InputError(
+                f"{where}: expected labels in column {self.options.label!r} "
+                f"with {self.options.label_separator!r} between them, or a "
+                f'list as JSON, such as ["a", "b"], got {cell[:60]!r}'
+            ) from None
+        separator = self.options.label_separator
+        return cell.split(separator) if names is None else names
 
     def _has_label(self, cell):
         if self.problem == "multi":

@@ -43,6 +43,7 @@ class WordTable(Table):
         labels = None
         if self.options.tags in cells:
             labels = tuple(self._split(cells[self.options.tags]))
+            _refuse_list(where, cells[self.options.tags])
             _check(where, words, labels)
         return TaggedText(
             tuple(words), labels, document=cells.get(self.options.sentence, 0)
@@ -123,6 +124,16 @@ class SpanTable(Table):
                     labelled.append((location, label_words(row, is_utf16)))
         raise_all(faults)
         return labelled
+
+
+def _refuse_list(where, cell):
+    """Raise if a cell of labels is a list in another form than JSON."""
+    if isinstance(cell, str) and (cell.strip()[:1] in [*"[({"] or "," in cell):
+        raise InputError(
+            f"{where}: expected labels with blanks between them, or a list as "
+            f'JSON, such as ["B-PER", "O"], got {cell[:60]!r}. Write the words '
+            "in the same form"
+        )
 
 
 def _check(where, words, labels):

@@ -54,6 +54,8 @@ from official_tasks.tasks.text_files import make_dialect
         ("(1999, 2000)", None),
         ("(see 'a', 'b')", None),
         ("{'a': 1}", None),
+        ("[np.str_('a'), np.str_('b')]", ["a", "b"]),  # NumPy 2
+        ("[['np.log(1)'], np.int64(2)]", [["np.log(1)"], 2]),
         ("[1]", None),  # a footnote
         ("[a, b]", None),
         ("[sic] he [came]", None),
@@ -106,6 +108,33 @@ def test_labels_that_pandas_wrote_as_a_set_are_labels(tmp_path):
     assert task.labels == ["rude", "toxic"]
     labels = [row.label for row in task.read("dev")]
     assert labels == [{0, 1}, set(), {0}, {1}]
+
+
+def test_labels_in_other_brackets_are_labels_or_refused(tmp_path):
+    cells = ["{'x', 'y'}", "('y',)", "set()", "()", "[]", "x", "(y)"]
+    path = write_csv(tmp_path / "a.csv", zip("abcdefg", cells, strict=True))
+    task = multilabel_task(path, path)
+    assert task.labels == ["(y)", "x", "y"]
+    labels = [row.label for row in task.read("dev")]
+    assert labels == [{1, 2}, {2}, set(), set(), set(), {1}, {0}]
+    cells = ["[1, 3]", "[2]", "(3, 1)"]
+    path = write_csv(tmp_path / "b.csv", zip("abc", cells, strict=True))
+    task = multilabel_task(path, path)
+    assert task.labels == ["1", "2", "3"]
+    assert [row.label for row in task.read("dev")] == [{0, 2}, {1}, {0, 2}]
+    for cell in ("[x, y]", "{x,y}", "[0 0 ... 1]", "np.array(['x'])", "{}"):
+        path = write_csv(tmp_path / "c.csv", [("a", "x"), ("b", cell)])
+        with pytest.raises(InputError, match="line 3: .* a list as JSON"):
+            multilabel_task(path).read("train")
+
+
+@pytest.mark.parametrize("labels", ["[B-PER, O]", "B-PER, O", "{B-PER O}"])
+def test_tags_in_an_unknown_form_of_list_are_refused(tmp_path, labels):
+    path = write_csv(
+        tmp_path / "a.csv", [("Ola ran", labels)], ("words", "tags")
+    )
+    with pytest.raises(InputError, match="line 2: .* a list as JSON"):
+        tags_task(train=path).read("train")
 
 
 def test_a_list_with_one_label_is_that_label(tmp_path):
