@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras import files
+from bert_keras.data.data_sets import PARQUET
 from bert_keras.errors import (
     InputError,
     collect_faults,
@@ -26,7 +27,7 @@ from official_tasks.tasks.data_notes import (
     note_rows,
 )
 from official_tasks.tasks.source import FILE_OPTIONS, Source
-from official_tasks.tasks.table import FOLDER, read_rows
+from official_tasks.tasks.table import FOLDER, KINDS, read_rows
 from official_tasks.tasks.text_files import make_dialect
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
@@ -359,11 +360,12 @@ class Table(Source):
 
 
 def _find_rejected(path, names, dialect, notes) -> set[int]:
-    """Return the lines of JSON or JSONL that a reviewer did not accept.
+    """Return the lines of a file that a reviewer did not accept.
 
     Prodigy writes "accept", "reject" or "ignore" as the "answer" of each row.
+    Rows of other tools, without an answer, may stand beside them.
     """
-    if "answer" in names or split_ending(path)[0] not in (".json", ".jsonl"):
+    if "answer" in names or split_ending(path)[0] not in (*KINDS, PARQUET):
         return set()
     lines = set()
     for number, (answer,) in read_rows(
@@ -373,9 +375,9 @@ def _find_rejected(path, names, dialect, notes) -> set[int]:
         notes=[],  # the rows are read again
         faults=[],
     ):
-        if answer not in ("accept", "reject", "ignore"):
+        if answer not in ("accept", "reject", "ignore", ""):
             return set()
-        if answer != "accept":
+        if answer in ("reject", "ignore"):
             lines.add(number)
     if lines:
         notes.append(

@@ -309,6 +309,24 @@ def test_rows_that_a_reviewer_rejected_are_left_out(tmp_path):
     assert len(tags_task(test=path, spans="spans").read("test")) == 60 + left
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_rejected_rows_are_left_out_beside_rows_without_answer(tmp_path, kind):
+    rows = [("a", "x", ""), ("b", "z", "reject"), ("c", "y", "accept")]
+    keys = ("text", "label", "answer")
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in rows]
+    else:
+        separator = {"csv": ",", "tsv": "\t"}[kind]
+        lines = [separator.join(row) for row in [keys, *rows]]
+    path.write_text("\n".join(lines))
+    task = classify_task(str(path), str(path))
+    assert task.labels == ["x", "y"]
+    found = task.read("train")
+    assert [row.text for row in found] == ["a", "c"]
+    assert sum("1 row left out, with 'reject'" in x for x in found.notes) == 1
+
+
 def test_an_answer_of_another_kind_leaves_no_row_out(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [("a", "x", "accept"), ("b", "y", "reject"), ("c", "y", "not sure")]
