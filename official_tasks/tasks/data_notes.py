@@ -116,6 +116,24 @@ def note_names(names, column) -> list[str]:
     return notes + note_numbers(names)
 
 
+def note_separators(names, rows) -> list[str]:
+    """Return a note if no text has several labels, but one has "|" or ";".
+
+    Args:
+        names: the labels.
+        rows: the training rows, whose labels are sets.
+    """
+    if any(len(row.label) > 1 for row in rows):
+        return []
+    return [
+        f"no text has several labels, but the label {name!r} has "
+        f"{separator!r}. If it separates labels, give "
+        f"--label_separator={separator!r}"
+        for separator in "|;"
+        for name in [name for name in names if separator in name][:1]
+    ]
+
+
 def note_numbers(names) -> list[str]:
     """Return a note if labels seem to be numbers and not names of classes."""
     try:

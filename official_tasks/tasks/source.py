@@ -2,6 +2,8 @@
 
 import abc
 import contextlib
+import glob
+import os
 from pathlib import Path
 
 from bert_keras.data.data_sets import is_data_set, parse_data_set
@@ -85,7 +87,13 @@ class Source(abc.ABC):
             raise InputError(
                 f"The task {self.name} has no {part} file: give --{part}=FILE"
             )
-        return [self._check(path) for path in split_paths(self.files[part])]
+        paths = split_paths(self.files[part])
+        if not all(paths):
+            raise InputError(
+                f"--{part}={self.files[part]} has an empty path. Expected "
+                "paths separated by commas"
+            )
+        return list(map(self._check, paths))
 
     def existing_files(self, *splits) -> list[Path]:
         """Return the existing files that the splits read; skip data sets."""
@@ -111,6 +119,11 @@ class Source(abc.ABC):
         return repr(example.id)
 
     def _check(self, path):
+        if glob.has_magic(path) and not os.path.exists(path):
+            raise InputError(
+                f"{path}: no such file, and patterns are not expanded. Name "
+                "each file, separated by commas"
+            )
         require_file(path)
         return Path(path)
 

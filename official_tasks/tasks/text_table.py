@@ -14,6 +14,7 @@ from official_tasks.tasks.data_notes import (
     format_lines,
     note_labels,
     note_names,
+    note_separators,
 )
 from official_tasks.tasks.list_cells import parse_labels
 from official_tasks.tasks.own_data import Columns, Table, has_text
@@ -235,6 +236,8 @@ class TextTable(Table):
         notes, labels = [], self.find_labels()
         if split == "train":
             notes = note_names(labels, self.options.label)
+            if self.problem == "multi":
+                notes += note_separators(labels, (row for _, row in rows))
         if self.has_model_labels:
             rows = self._leave_out_unknown(split, rows)
         index = {name: i for i, name in enumerate(labels or [])}

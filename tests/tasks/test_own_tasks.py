@@ -1,6 +1,7 @@
 """Tasks on a user's tables of texts, spans, tags or choices; their notes."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -324,6 +325,19 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
     ]
     noted = [note for note in read_notes(task) if "line" in note]
     assert noted == expected[cls is tags_task :]
+
+
+@pytest.mark.parametrize("separator", ["|", ";"])
+def test_labels_that_a_separator_may_part_are_noted(tmp_path, separator):
+    cells = ["Drama", f"Comedy{separator}Drama", "War", "", "War"]  # MovieLens
+    rows = [(f"film {i}", cell) for i, cell in enumerate(cells)]
+    path = write(tmp_path / "a.csv", rows)
+    (note,) = [x for x in read_notes(multilabel_task(path, path)) if "no" in x]
+    assert f"the label 'Comedy{separator}Drama' has '{separator}'" in note
+    advice = shlex.split(note)[-1].removeprefix("--label_separator=")
+    task = multilabel_task(path, path, label_separator=advice)
+    assert task.labels == ["Comedy", "Drama", "War"]
+    assert not any("no text" in note for note in read_notes(task))
 
 
 def test_numbers_in_the_column_of_texts_are_noted(tmp_path):

@@ -333,3 +333,16 @@ def test_a_run_reads_each_file_once(name, tmp_path, monkeypatch):
     train, _ = count(["train"])
     both = count(["train", "dev"])
     assert both[0] == train > 0 and both[1] > 0
+
+
+def test_an_empty_path_and_a_pattern_are_refused_with_a_fix(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,x\n")
+    pattern = str(tmp_path / "*.csv")
+    for make in (classify_task, functools.partial(tag_task, NER)):
+        with pytest.raises(InputError, match="a.csv, has an empty path. Exp"):
+            make(train=f"{path},").read("train")
+        with pytest.raises(InputError, match="no such file, and patterns are"):
+            make(train=pattern).read("train")
+    path = path.rename(tmp_path / "a[1].csv")
+    assert classify_task(dev=str(path)).source.paths("dev") == [path]
