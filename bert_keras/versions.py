@@ -73,10 +73,15 @@ def read_unchanged(path, read):
 
 def _check_links(path):
     """Raise `InputError` for a link that leads out of a downloaded folder."""
-    folder = os.fspath(path)
+    folder, patterns = os.fspath(path), (*PATTERNS, *OTHERS)
     if not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    for pattern in (*PATTERNS, *OTHERS):
+        folder, name = os.path.split(folder)
+        patterns = f"{glob.escape(name)}.*", "bert_config.json", "vocab.txt"
+    elif not os.path.exists(os.path.join(folder, "modules.json")):
+        # Only sentence-transformers has subfolders of any name. Other folders
+        # may lead to the user's own data.
+        patterns = [name for name in patterns if not name.startswith("*/")]
+    for pattern in patterns:
         for name in glob.iglob(
             pattern, root_dir=folder or ".", include_hidden=True
         ):

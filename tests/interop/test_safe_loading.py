@@ -225,6 +225,26 @@ def test_links_inside_the_folder_and_to_it_are_followed(tmp_path):
     read_all(tmp_path / "b")
 
 
+def test_links_to_what_no_reader_opens_do_not_matter(tmp_path, samples):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/rows.txt").touch()
+    folder_of(tmp_path / "model")
+    prefix = shutil.copytree(samples["google"], tmp_path / "google")
+    prefix = next(prefix.glob("*.index")).with_suffix("")
+    for path, folder in (
+        (tmp_path / "model", tmp_path / "model"),
+        (prefix, prefix.parent),
+    ):
+        (folder / "data").symlink_to(tmp_path / "data")
+        read_all(path)
+    (prefix.parent / "notes.txt").symlink_to(tmp_path / "data/rows.txt")
+    read_all(prefix)
+    (prefix.parent / "vocab.txt").unlink()
+    (prefix.parent / "vocab.txt").symlink_to(tmp_path / "data/rows.txt")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(prefix)
+
+
 def test_the_cache_of_the_hub_keeps_files_behind_links(tmp_path):
     home = tmp_path / "models--me--toy"
     snapshot = home / "snapshots" / "0123abc"
