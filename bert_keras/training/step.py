@@ -266,6 +266,13 @@ def caches_gradients(model):
     return True
 
 
+def widen(outputs):
+    """Return outputs in at least 32 bits: small gradients are 0 in float16."""
+    return ops.cast(
+        outputs, keras.backend.result_type(outputs.dtype, "float32")
+    )
+
+
 def count_rows(batch):
     """Return the number of rows: an int if it is known, else a tensor."""
     # Skip optional inputs, which may be None.
@@ -342,7 +349,8 @@ def continue_losses(model, batch, outputs, divisors, gradient):
         gradient, and the values to log are those of `model.losses`.
     """
     value = _sum_model_losses(model, batch, divisors)
-    total = ops.sum(outputs * ops.cast(gradient, outputs.dtype))
+    # Float16 is too coarse for a gradient before the optimizer scales it.
+    total = ops.sum(ops.cast(outputs, gradient.dtype) * gradient)
     total = ops.cast(total, keras.config.floatx())
     return total + value, _add_to_total(ops.zeros_like(divisors), value)
 

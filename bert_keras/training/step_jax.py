@@ -101,7 +101,7 @@ def _differentiate_outputs(model, state, batch, divisors):
     )
     # (B, K, D), in the order before `_split_micro_batches`.
     outputs = jnp.moveaxis(outputs, 1, 0)
-    outputs = jnp.reshape(outputs, (-1, *outputs.shape[2:]))
+    outputs = step.widen(jnp.reshape(outputs, (-1, *outputs.shape[2:])))
 
     def loss(outputs):
         with _make_stateless_scope(model, *state) as scope:

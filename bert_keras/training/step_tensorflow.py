@@ -152,7 +152,7 @@ def _accumulate_twice(compute, batch, accumulate):
         v for v in model.non_trainable_variables if id(v) not in weight_ids
     ]
     states = [tf.identity(seed.value) for seed in seeds]
-    outputs = _compute_outputs(model, x, accumulate)
+    outputs = step.widen(_compute_outputs(model, x, accumulate))
     # The second pass draws the same dropout masks.
     for seed, state in zip(seeds, states, strict=True):
         seed.assign(state)

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from model_samples import fill, make_model, pretraining_batch
+from keras import ops
+from model_samples import fill, make_model, pretraining_batch, random_encoder
 
 import bert_keras
 from bert_keras import BertPreprocessor
 from bert_keras.errors import InputError
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.heads import Pooling, normalize_vectors
+from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]
@@ -154,6 +156,43 @@ def test_micro_batches_have_the_gradients_of_sentence_transformers():
         np.testing.assert_allclose(
             moved / scale, expected / scale, atol=1e-5, err_msg=name
         )
+
+
+class Spread(keras.losses.Loss):
+    """The distance from the batch's mean; its gradient is 0 in float16."""
+
+    compares_rows = True
+
+    def call(self, y_true, y_pred):
+        return 1e-7 * ops.sum(ops.square(y_pred - ops.mean(y_pred, 0)), -1)
+
+
+class Vectors(TaskModel):
+    """A user's model, whose output has the dtype of its encoder."""
+
+    def __init__(self, encoder, name="vectors"):
+        inputs = symbolic_inputs()
+        vectors = encode(encoder, inputs)["pooled_output"]  # (B, D)
+        super().__init__(inputs, vectors, encoder, name)
+
+
+def test_micro_batches_keep_gradients_too_small_for_half_precision():
+    ids = np.random.default_rng(0).integers(1, 30, (6, 5))
+    changes = []
+    for accumulate in (1, 2):
+        encoder = random_encoder(
+            dtype="mixed_float16", dropout=0.0, attention_dropout=0.0
+        )
+        optimizer = keras.optimizers.SGD(1e6)
+        optimizer.accumulate = accumulate
+        model = Vectors(encoder)
+        model.compile(optimizer, Spread(), jit_compile=False)
+        before = encoder.pooler.kernel.numpy()
+        model.train_on_batch(ids, np.zeros(6))
+        changes.append(before - encoder.pooler.kernel.numpy())
+    one, two = changes
+    assert np.abs(one).max() > 1e-3
+    np.testing.assert_allclose(two, one, atol=0.02 * np.abs(one).max())
 
 
 def test_micro_batches_of_a_loss_that_compares_rows_need_one_output():
