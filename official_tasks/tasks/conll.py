@@ -1,6 +1,7 @@
 """Read words with labels: CoNLL-2003, WNUT-17, WikiANN and a user's files."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -160,6 +161,8 @@ def read_columns(
     sentences = list(_sentences(path, numbered, labelled))
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
+    if labelled:
+        _refuse_other_columns(path, sentences)
     return _without_language(sentences)
 
 
@@ -167,7 +170,9 @@ def _drop_comments(lines):
     """Return the lines with "" in place of comments before a sentence.
 
     A line that begins with "#" is a comment if it has another number of columns
-    than the lines of words, or if only its last column is no label.
+    than the lines of words, or if only its last column is no label. Without
+    prefixes, labels may be any text: then, lines that begin with "# " are
+    comments if the last column of each occurs once in the file.
     """
     if not any(line.startswith("#") for line in lines):
         return lines
@@ -180,12 +185,15 @@ def _drop_comments(lines):
     rows = [x.split("\t") if has_tabs else split_words(x) for x in words]
     widths = {len(row) for row in rows}
     has_labels = all(_is_full_label(row[-1]) for row in rows)
+    asides = [split_words(x)[-1] for x in lines if x.startswith("# ")]
+    counts = Counter([*asides, *(row[-1] for row in rows)])
+    has_ids = len(asides) > 1 and all(counts[x] == 1 for x in asides)
     kept, is_start = [], True
     for line in lines:
         if is_start and line.startswith("#"):
             row = line.rstrip().split("\t") if has_tabs else split_words(line)
             is_word = len(row) in widths and (
-                not has_labels or _is_full_label(row[-1])
+                _is_full_label(row[-1]) if has_labels else not has_ids
             )
             line = line if is_word else ""
         is_start = not line.strip() or line.startswith(DOCUMENT)
@@ -196,6 +204,28 @@ def _drop_comments(lines):
 def _is_full_label(label):
     """Return True for O and PREFIX-TYPE."""
     return label == OUTSIDE or split_label(label)[1] != label
+
+
+def _refuse_other_columns(path, sentences):
+    """Raise if the first line has names, or the columns other content."""
+    words = [word for text in sentences for word in text.words]
+    labels = [label for text in sentences for label in text.labels]
+    first, *others = map(_is_prefixed, labels)
+    if not first and all(others) and {*labels[1:]} - {OUTSIDE}:
+        raise InputError(
+            f"{path}: the first line looks like names of columns. Give "
+            f"--words={words[0]} --tags={labels[0]}, or remove the line"
+        )
+    if all(map(_is_full_label, words)) and {*words} - {OUTSIDE}:
+        raise InputError(
+            f"{path}: the labels, such as {words[0]!r}, are in the column of "
+            "words. Name both columns, as in --words=2 --tags=1"
+        )
+    if len(words) > 1 and all(word.endswith(",") for word in words):
+        raise InputError(
+            f"{path}: every word ends in a comma, such as {words[0]!r}. "
+            "Separate words and labels by a tab or a blank only"
+        )
 
 
 WORD_A_LINE = (
@@ -343,6 +373,12 @@ _OTHER_FORMS = (
     re.compile(rf"(?P<prefix>[{PREFIXES}])_(?P<type>.+)"),
     re.compile(rf"(?P<type>.+)[-_](?P<prefix>[{PREFIXES}])"),
 )
+
+
+def _is_prefixed(label):
+    """Return True for O, PREFIX-TYPE, PREFIX_TYPE and TYPE-PREFIX."""
+    others = (form.fullmatch(label) for form in _OTHER_FORMS)
+    return label in {*PREFIXES} or _is_full_label(label) or any(others)
 
 
 ONLY_TYPE = "ENTITY"  # of labels B and I without a type

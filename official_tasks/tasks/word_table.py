@@ -62,7 +62,8 @@ class WordTable(Table):
             raise InputError(
                 f"{format_lines([rows[0][0]])}: each row has one word. Name "
                 "the column that numbers the sentences, as in "
-                "--sentence=COLUMN"
+                "--sentence=COLUMN. If empty lines separate the sentences, "
+                "write a tab between word and label, and give --task=ner"
             )
         return rows
 

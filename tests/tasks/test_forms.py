@@ -420,6 +420,44 @@ def test_a_test_file_of_columns_is_read_as_before(tmp_path, content, labels):
     assert second.labels == labels
 
 
+def read_tagged(path, text, **columns):
+    path.write_text(text)
+    return tag_task(train=str(path), dev=str(path), **columns).read("dev")
+
+
+def test_a_line_of_names_is_no_word(tmp_path):
+    path, rows = tmp_path / "a.txt", "Ola\tB-PER\nran\tO\n"
+    with pytest.raises(InputError, match="--words=word --tags=tag, or remove"):
+        read_tagged(path, f"word\ttag\n{rows}")
+    with pytest.raises(InputError, match="--words=word --tags=tag, or remove"):
+        read_tagged(path, f"word\ttag\n{rows}".replace("-", "_"))
+    path.write_text(f"word\ttag\n{rows}")
+    columns = {"words": "word", "tags": "tag"}
+    (found,) = read_tagged(path, path.read_text(), **columns)
+    assert found.words == ("Ola", "ran")
+    # Labels without prefixes may be anything.
+    (found,) = read_tagged(path, "Ola PER\nran O\nOslo LOC\n")
+    assert found.labels == ("PER", "O", "LOC")
+
+
+def test_columns_in_another_order_or_with_commas_are_refused(tmp_path):
+    path, text = tmp_path / "a.txt", "B-PER Ola\nO ran\n"
+    with pytest.raises(InputError, match="'B-PER', are in the column of words"):
+        read_tagged(path, text)
+    (found,) = read_tagged(path, text, words=2, tags=1)
+    assert found.words == ("Ola", "ran") and found.labels == ("B-PER", "O")
+    with pytest.raises(InputError, match="every word ends in a comma"):
+        read_tagged(path, "Ola, B-PER\nran, O\n")
+
+
+def test_comments_are_no_words_beside_labels_without_prefixes(tmp_path):
+    text = "# d1\nOla PER\nran O\n\n# d2\nBo PER\n"
+    found = read_tagged(tmp_path / "a.txt", text)
+    assert [x.words for x in found] == [("Ola", "ran"), ("Bo",)]
+    found = read_tagged(tmp_path / "a.txt", text.replace("d2", "O"))
+    assert [x.words[0] for x in found] == ["#", "#"]
+
+
 def test_comments_before_a_sentence_are_no_words():
     path = str(shared("forms/comments.txt"))
     task = tag_task(train=path, dev=path, test=path)
