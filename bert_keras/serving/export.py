@@ -165,6 +165,7 @@ def export_saved_model(
     )
     _check_folder(folder)
     models = models if isinstance(models, list | tuple) else [models]
+    _check_models(models)
     preprocessor = preprocessor or _find_preprocessor(models)
     return _export(
         models, files.absolute(folder), preprocessor, options, verify
@@ -172,7 +173,8 @@ def export_saved_model(
 
 
 def _export(models, folder, preprocessor, options, verify):
-    _check_models(models, preprocessor)
+    for model in models:
+        check_fits(model, preprocessor)
     preprocess = copy_for_serving(preprocessor, options.portable)
     options = resolve_options(models, preprocess, options)
     stated = _find_license(models, options)
@@ -212,11 +214,10 @@ def _export(models, folder, preprocessor, options, verify):
     return folder
 
 
-def _check_models(models, preprocessor):
-    for model in models:
+def _check_models(models):
+    for model in models or [models]:  # an empty list is no model
         if not isinstance(getattr(model, "encoder", model), BertEncoder):
             raise InputError(NOT_A_MODEL.format(type(model).__name__))
-        check_fits(model, preprocessor)
 
 
 def _write_model(folder, models, functions):
@@ -238,7 +239,7 @@ def _check_folder(folder):
 
 
 def _find_preprocessor(models):
-    preprocessor = getattr(models[0], "preprocessor", None) if models else None
+    preprocessor = getattr(models[0], "preprocessor", None)
     if preprocessor is None:
         raise InputError(
             "The model has no preprocessor, but an export needs its "

@@ -443,6 +443,7 @@ MODELS = {
     "encoder": encoder,
     "twice": lambda: [MODELS["classes"]()] * 2,
     "text": lambda: "model",
+    "none": list,
     "few pieces": lambda: BertEncoder(9, 1, 2, 4, 8, 32),
     "more rows than pieces": lambda: BertPretrainer(
         BertEncoder(len(VOCABULARY) + 9, 1, 2, 16, 32, 32)
@@ -458,7 +459,8 @@ MODELS = {
     ("model", "options", "message"),
     [
         ("twice", {}, "Two models have"),
-        ("text", {}, "cannot be exported"),
+        ("text", {}, "A str cannot be exported"),
+        ("none", {}, "A list cannot be exported"),
         ("few pieces", {}, "tokens in the vocabulary"),
         ("spans", {"top_k": 0}, "`top_k` is 0"),
         ("spans", {"top_k": 91}, "number from 1 to 90"),
