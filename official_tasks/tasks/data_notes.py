@@ -117,7 +117,9 @@ def note_names(names, column) -> list[str]:
 
 
 def note_separators(names, rows) -> list[str]:
-    """Return a note if no text has several labels, but one has "|" or ";".
+    """Return a note if no text has several labels, but one has a separator.
+
+    doccano writes "#" between labels in CSV.
 
     Args:
         names: the labels.
@@ -129,8 +131,8 @@ def note_separators(names, rows) -> list[str]:
         f"no text has several labels, but the label {name!r} has "
         f"{separator!r}. If it separates labels, give "
         f"--label_separator={separator!r}"
-        for separator in "|;"
-        for name in [name for name in names if separator in name][:1]
+        for separator in "|;#"
+        for name in [x for x in names if separator in x.strip(separator)][:1]
     ]
 
 

@@ -15,6 +15,9 @@ from official_tasks.tasks.text_files import (
 )
 
 MAX_CELL_LENGTH = 2**31 - 1  # characters; csv's default limit is 2**17
+_QUOTED_TSV = (
+    ". If quotes enclose cells, name the file .csv, and give --separator=tab"
+)
 # Values of --separator that a message may suggest -> name in the message.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
@@ -48,6 +51,8 @@ def read_delimited_rows(path, lines, kind, wanted, dialect, notes):
     names = {*columns, label_studio.CANCELLED} & {*header}
     indices = {name: header.index(name) for name in names}
     read = _read_cells(rows, header, indices, skipped)
+    if kind == ".tsv":
+        read = _note_quotes(path, read, notes)
     if label_studio.is_export(header):
         yield from label_studio.clean_rows(path, read, columns, lists, notes)
         return
@@ -72,16 +77,37 @@ def _read_cells(rows, header, indices, skipped):
             if len(row) != len(header):
                 message = f"expected {len(header)} columns, got {len(row)}"
                 if _has_quotes(rows, row):
-                    message += (
-                        ". If quotes enclose cells with tabs or line breaks, "
-                        "name the file .csv, and give --separator=tab"
-                    )
+                    message += _QUOTED_TSV
                 yield line, message
             else:
                 yield line, {name: row[i] for name, i in indices.items()}
     except csv.Error as error:
         # Reading stops: after a wrong quote, it is unclear where rows begin.
         yield line + 1, f"the row that begins here {quote_fault(error)}"
+
+
+def _is_quoted(cell):
+    """Return True if a cell is text in quotes, with its quotes doubled."""
+    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return is_quoted and '"' not in cell[1:-1].replace('""', "")
+
+
+def _note_quotes(path, rows, notes):
+    """Yield the rows of a TSV file; note cells that are quoted as in CSV.
+
+    A cell in quotes without a doubled quote may be a text in quotes.
+    """
+    first = None
+    for line, row in rows:
+        if first is None and not isinstance(row, str):
+            quoted = (x for x in row.values() if '""' in x and _is_quoted(x))
+            first = line if any(quoted) else None
+        yield line, row
+    if first and notes is not None:
+        notes.append(
+            f"{path}, line {first}: the quotes around cells, and doubled "
+            f"quotes, are read as text{_QUOTED_TSV}"
+        )
 
 
 def _has_quotes(rows, row):
@@ -115,6 +141,11 @@ def _read_separator(path, lines, kind, separator):
 def _separator_hint(header, kind, dialect):
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
+    if kind == ".tsv" and all(map(_is_quoted, header)):
+        return _QUOTED_TSV
+    if len(header) == 1 and separator is None and " " in header[0]:
+        name = "" if kind == ".csv" else "name it .csv, and "
+        return f". If blanks separate its columns, {name}give --separator=' '"
     if len(header) > 1 or separator is None:
         is_data = any(read_number(x) is not None for x in header)
         data = ", or add a line of names: these look like data" * is_data

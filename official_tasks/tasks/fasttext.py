@@ -1,5 +1,7 @@
 """Read fastText's files of texts with labels: `__label__pos A good film`."""
 
+import re
+
 from bert_keras.errors import InputError
 from bert_keras.file_forms import open_packed, packing_errors
 from official_tasks.tasks.text_files import require_file
@@ -29,7 +31,7 @@ def read_fasttext(path, lines, wanted):
     for number, line in enumerate(lines, 1):
         labels, text = [], line.strip()
         while text.startswith(_PREFIX):
-            label, _, text = text.partition(" ")
+            label, text = [*re.split(r"[ \t\v\f]", text, maxsplit=1), ""][:2]
             labels.append(label.removeprefix(_PREFIX))
         label = labels[0] if len(labels) == 1 else labels
         row = {"text": text.strip(), "label": label or ""}

@@ -67,17 +67,21 @@ def read_json_list(path, stream, wanted, notes):
 def _read_object(path, content, wanted) -> list:
     """Return the rows of a file with one object: a row, or pandas' columns.
 
-    By default, pandas writes {"text": {"0": "a", "1": "b"}, ...}.
+    By default, pandas writes {"text": {"0": "a", "1": "b"}, ...}; with
+    orient="index", {"0": {"text": "a", ...}, ...}.
     """
     columns, _, optional = wanted
+    required = {*columns} - {*optional}
     cells = list(content.values())
     is_table = bool(cells) and all(isinstance(x, dict) for x in cells)
     if is_table and all(x.keys() == cells[0].keys() for x in cells):
-        return [
+        rows = [
             {name: column[key] for name, column in content.items()}
             for key in cells[0]
         ]
-    if content.keys() >= {*columns} - {*optional}:
+        is_index = not required <= content.keys() and required <= {*cells[0]}
+        return cells if is_index else rows
+    if content.keys() >= required:
         return [content]
     lists = {n: x for n, x in content.items() if isinstance(x, list) and x}
     advice = "".join(
@@ -88,7 +92,7 @@ def _read_object(path, content, wanted) -> list:
     first = lists.get("data", [None])[0]
     if isinstance(first, dict) and "paragraphs" in first:
         advice = ". For this file, give --task=squad1 or squad2"
-    names = [name for name in columns if name not in optional]
+    names = [name for name in columns if name in required]
     raise InputError(
         f"{path} is one JSON object with {', '.join(map(repr, content))[:60]}. "
         "Expected a list of objects, or an object on each line, with "

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import InputError, format_count
+from bert_keras.file_forms import split_ending
 from official_tasks.tasks.base import Examples, Option
 from official_tasks.tasks.cells import LARGEST_NUMBER, drop_zeros, read_index
 from official_tasks.tasks.data_notes import format_lines
@@ -125,11 +126,14 @@ class PairTable(Table):
         num_titles = 0
         self.record_version(path)
         titles = [title] if title else []
+        dialect = self.dialect
+        if split_ending(path)[0] != ".csv":  # --separator is that of --train
+            dialect = dialect._replace(separator=None)
         for line, (key, text, *names) in read_rows(
             path,
             [self.options.id, "text", *titles],
             optional=titles,
-            dialect=self.dialect,
+            dialect=dialect,
             notes=self._text_notes,
         ):
             if key in texts:

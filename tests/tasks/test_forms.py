@@ -604,6 +604,14 @@ def test_a_table_without_names_and_a_quoted_tsv_get_the_advice(tmp_path):
     path.write_text("text,label\n" + path.read_text())
     assert len(classify_task(str(path), str(path)).read("train")) == 2
     content = 'text\tlabel\n"I\nloved"\t1\nI left\t0\n'
+    path = tmp_path / "quoted.tsv"
+    path.write_text('text\tlabel\n"a ""b"""\t1\n"c"\t0\n')
+    found = classify_task(str(path), str(path)).read("dev")
+    note = "line 2: the quotes around cells.* are read as text.* name the file"
+    assert sum(re.search(note, x) is not None for x in found.notes) == 1
+    path.write_text('"text"\t"label"\n"a"\t"1"\n"b"\t"0"\n')
+    with pytest.raises(InputError, match="name the file .csv, and"):
+        classify_task(str(path)).read("train")
     path = tmp_path / "a.tsv"
     path.write_text(content)
     with pytest.raises(InputError, match="line 2: .*name the file .csv, and"):
@@ -881,6 +889,9 @@ def test_fasttexts_lines_have_their_labels(tmp_path):
         assert found == [("A good film: yes", 1), ("Bad", 0), ("", 0)]
     asked = read_inputs([str(path)], None, ["text"], [False])
     assert list(asked) == [["A good film: yes"], ["Bad"], [""]]
+    path.write_text("__label__a\tx\n__label__b\ty y\n")
+    found = classify_task(str(path), str(path)).read("dev")
+    assert [(x.text, x.label) for x in found] == [("x", 0), ("y y", 1)]
     path.write_text("__label__a __label__b x\n__label__b y\n")
     task = multilabel_task(str(path), str(path))
     assert [row.label for row in task.read("dev")] == [{0, 1}, {1}]
@@ -898,6 +909,9 @@ def test_json_with_one_object_is_pandas_table_or_refused(tmp_path):
     task = classify_task(str(path), str(path))
     assert [(r.text, r.label) for r in task.read("dev")] == [("a", 0), ("b", 1)]
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    path.write_text(json.dumps(dict(enumerate(rows))))  # orient="index"
+    task = classify_task(str(path), str(path))
+    assert [(r.text, r.label) for r in task.read("dev")] == [("a", 0), ("b", 1)]
     for content, advice in (
         ({"version": "1", "data": [{"paragraphs": []}]}, "--task=squad1"),
         ({"examples": rows}, "Expected a list.*'examples', write this list"),

@@ -142,6 +142,21 @@ def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
     with pytest.raises(InputError, match="--split=train has no scores"):
         pairs = task.read("train")
         task.score(pairs, vectors(task, pairs))
+    # In TREC's form, blanks separate four columns, and names are missing.
+    rows = ["q1 0 q1 2", "q2 0 q2 1"]
+    trec = tmp_path / "trec.tsv"
+    trec.write_text("\n".join(rows))
+    with pytest.raises(InputError, match="name it .csv, and give --separator="):
+        embed_task(dev=str(trec), **columns).read("dev")
+    trec = tmp_path / "trec.csv"
+    blank = {"dev": str(trec), "separator": " ", "passages": columns["queries"]}
+    trec.write_text("\n".join(rows))
+    with pytest.raises(InputError, match="add a line of names"):
+        embed_task(**columns | blank).read("dev")
+    names = f"{header[0]} iteration {header[1]} {header[2]}"
+    trec.write_text("\n".join([names, *rows]))
+    found = embed_task(**columns | blank).read("dev")
+    assert [q.relevant for q in found] == [{0: 2.0}, {1: 1.0}]
     wrong = write(tmp_path / "wrong.csv", [("q7", "p1", "1")], header)
     with pytest.raises(
         InputError, match=r"wrong.csv, line 2: the id 'q7' is not in --queries"
