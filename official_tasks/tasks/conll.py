@@ -140,6 +140,11 @@ def read_columns(
     """
     text = read_text(path)
     refuse_annotations(path, text)
+    if _JSON.match(text):
+        raise InputError(
+            f"{path} is JSON, but expected a word and its label on each line. "
+            "For a table of words and labels, give --task=tags"
+        )
     if columns == (None, None) and _CONLL_U.match(text):
         raise InputError(
             f"{path} is CoNLL-U. Name the columns of words and labels, as in "
@@ -248,6 +253,7 @@ def _refuse_sentences(path, numbered):
             )
 
 
+_JSON = re.compile(r'\s*(?:\[\s*)?\{\s*"')  # a list of objects, or JSONL
 # Comments, then the index of a word and nine columns.
 _CONLL_U = re.compile(r"\s*(?:#.*\n)*1(?:-2)?(?:\t[^\t\n]+){9}\r?\n")
 # CoNLL-U has a line 1-2 for "don't" before the lines of "do" and "n't", and a

@@ -585,6 +585,17 @@ def test_annotations_without_columns_are_called_by_their_tool(
     assert text.labels == ("B-PER", "O")
 
 
+@pytest.mark.parametrize("is_list", [False, True])
+def test_json_is_no_file_of_columns(tmp_path, is_list):
+    row = {"words": ["Anna", "ran"], "tags": ["B-PER", "O"]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([row], indent=1) if is_list else json.dumps(row))
+    for split in ("train", "test"):
+        with pytest.raises(InputError, match="is JSON, .* give --task=tags"):
+            tag_task(**{split: str(path)}).read(split)
+    assert tags_task(dev=str(path)).read("dev")[0].labels == ("B-PER", "O")
+
+
 def test_the_message_on_a_missing_field_names_only_the_rows_fields(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "stars": 1}\n')
