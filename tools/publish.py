@@ -157,7 +157,7 @@ def _data(dataset, results):
         return f"Measured on {dataset}."
     return (
         f"{dataset}: {results['rows']:,} training rows; measured on "
-        f"{results['dev_rows']:,} dev examples, on which the best epoch was "
+        f"{results['dev_rows']:,} dev examples, on which the best weights were "
         f"chosen. {results['cut']:.1%} of the training texts were cut."
     )
 

@@ -166,12 +166,12 @@ def check(task, folds, arguments):
     if not isinstance(task, TextTask):
         raise InputError(
             f"`folds` is {folds}, but the task {task.name} does not predict a "
-            "class or a number for each text. Leave folds out."
+            "class or a number for each text. Leave `folds` out."
         )
     if "dev" in task.source.files:
         raise InputError(
-            "Folds are scored on rows of train, so the dev file would not be "
-            "read. Leave dev out, or add its rows to train."
+            "Folds are scored on rows of `train`, so the `dev` file would not "
+            "be read. Leave `dev` out, or add its rows to `train`."
         )
     if len(runs.list_rates(arguments.get("learning_rate"))) > 1:
         raise InputError(
@@ -181,8 +181,8 @@ def check(task, folds, arguments):
     for name in ("tune_thresholds", "min_precision"):
         if arguments.get(name):
             raise InputError(
-                f"{name} would choose different thresholds in each fold. Leave "
-                f"{name} or folds out."
+                f"`{name}` would choose different thresholds in each fold. "
+                f"Leave `{name}` or `folds` out."
             )
     runs.refuse_several_hosts(arguments.get("distribution", "off"))
 
