@@ -34,6 +34,11 @@ _MARKS = {
     rb"7z\xbc\xaf": ("a 7-Zip archive", _UNPACK),
     rb"Rar!\x1a\x07": ("a RAR archive", _UNPACK),
     rb"(?s:.{257})ustar": ("a tar archive", _UNPACK),
+    rb"(\xef\xbb\xbf)?\s*<mediawiki\b": (
+        "a dump of a wiki's pages",
+        "Extract its text, for instance with WikiExtractor.",
+    ),
+    rb"WARC/1\.": ("a WARC file of web pages", _EXPORT),
     rb"SQLite format 3\x00": ("an SQLite database", _EXPORT),
 }
 # Control characters, except those that may stand in text.

@@ -45,8 +45,9 @@ LAYOUTS = ("auto", "document", "sentences", "lines")
 ENDINGS = (".txt", ".text", ".md", ".jsonl", ".json")
 # WikiExtractor's files: AA/wiki_00, AA/wiki_01.
 _WIKI_FILE = re.compile(r"wiki_\d+")
-_DOC = re.compile(r'<doc id="[^"]*"(?: \w+="[^"]*")* ?>')
-_DOC_TITLE = re.compile(r' title="([^"]*)"')
+# Titles may have quotes and ">".
+_DOC = re.compile(r"""<doc(?: \w+=["'].*["'])? ?>""")
+_DOC_TITLE = re.compile(r""" title=(["'])(.*?)\1(?: \w+=["']| ?>$)""")
 # UTF-32's mark begins with that of UTF-16, so it comes first.
 _MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32",
@@ -112,7 +113,8 @@ class Reading:
             "auto" chooses one of the first two by the start of each file. In
             JSON, Parquet and data sets, each object or row is always one
             document, and so is each `<doc>` of WikiExtractor. A text file whose
-            first line is an object with the text is read as JSONL.
+            first line is an object with the text is read as JSONL, and a list
+            of objects as JSON.
         text_field: field or column with the text in JSONL, Parquet, data sets.
         join_lines: True to join the lines between two blank lines into a
             paragraph, if the text has blank lines and no line is longer than
@@ -310,11 +312,12 @@ def _find_form(head: bytes, path: str, text_field: str) -> str:
     """Return "lines" or "list" for JSON, "docs" for <doc>, or "" for text."""
     first = head.removeprefix(codecs.BOM_UTF8).lstrip()
     ending = split_ending(path)[0]
-    if ending == ".json" and first.startswith(b"["):
+    is_json = ending in (".jsonl", ".json")
+    if re.match(rb"\[" if is_json else rb"\[\s*\{\s*\"", first):
         return "list"
-    if ending in (".jsonl", ".json"):
+    if is_json:
         return "lines"
-    if _DOC.match(first.decode("utf-8", "replace")):
+    if _DOC.match(first.decode("utf-8", "replace").partition("\n")[0]):
         return "docs"
     return "lines" if _starts_object(first, text_field) else ""
 
@@ -334,7 +337,7 @@ def _starts_object(first: bytes, text_field: str) -> bool:
 
 def _read_docs(lines, path: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines of each <doc ...> ... </doc>, without the title."""
-    number, doc, title = 0, None, ""
+    number, doc, titles = 0, None, ()
     for line_number, line in enumerate(lines, 1):
         start = _DOC.fullmatch(line)
         if start or line == "</doc>":
@@ -342,14 +345,14 @@ def _read_docs(lines, path: str) -> Iterator[tuple[int, list[str]]]:
                 yield number, doc
             number, doc = number + bool(start), [] if start else None
             found = start and _DOC_TITLE.search(line)
-            title = html.unescape(found[1]) if found else ""
+            titles = (found[2], html.unescape(found[2])) if found else ()
         elif line and doc is None:
             raise InputError(
                 f"{path}, line {line_number}: expected <doc ...> as at the "
                 f"start of the file, got {line[:60]!r}. Put all text between "
                 "<doc ...> and </doc>, or remove these lines."
             )
-        elif line and not (not doc and line == title):
+        elif line and not (not doc and line in titles):
             doc.append(line)
     if doc:
         yield number, doc
@@ -385,6 +388,11 @@ def _decode(raw: bytes, path: str, line: int | None = None) -> str:
 
 def _refuse_other_formats(file, path: str) -> bytes:
     """Return the first bytes; refuse those that are not UTF-8."""
+    if split_ending(path)[0] in (".csv", ".tsv"):
+        raise InputError(
+            f"{path} is a table. Expected text. Write its column of text as "
+            'JSONL, {"text": "One. Two."} on each line, or as Parquet.'
+        )
     head = file.read(HEAD)
     file.seek(0)
     refuse_other_forms(head, path)

@@ -195,6 +195,14 @@ def test_text_around_doc_lines_is_refused_and_entities_are_read(tmp_path):
     (tmp_path / "wiki.txt").write_text("\n".join([*lines, "x"]))
     with pytest.raises(InputError, match="line 14: expected <doc ...>"):
         read(tmp_path / "wiki.txt")
+    # A title may be escaped in the text too, and have quotes and ">".
+    lines = ['<doc id="1" title="A &amp; B">', "A &amp; B", "One.", "</doc>"]
+    lines += ['<doc id="2" title=""C" > D" url="u">', '"C" > D', "Two."]
+    lines += ["</doc>", "<doc id='3' title='E'>", "E", "Three.", "</doc>"]
+    for first in ("", "<doc>\nZero.\n</doc>\n"):
+        path.write_text(first + "\n".join(lines))
+        texts = ["Zero."] * bool(first) + ["One.", "Two.", "Three."]
+        assert [x.paragraphs for x in read(path)] == [[x] for x in texts]
     path.write_text("A <doc>\n</doc>\n")  # no output of WikiExtractor
     assert read(path)[0].paragraphs == ["A <doc>", "</doc>"]
 
@@ -210,9 +218,19 @@ def test_lines_of_objects_are_jsonl_whatever_the_ending(tmp_path):
         read(path, text_field="body")
     path.write_text('{"note": 1}\nProse.\n')
     assert len(read(path)[0].paragraphs) == 2
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(rows, indent=1))
-    assert [document.paragraphs for document in read(path)] == texts
+    for name in ("a.json", "a.jsonl", "b.txt"):
+        path = tmp_path / name
+        path.write_text(json.dumps(rows, indent=1))
+        assert [document.paragraphs for document in read(path)] == texts
+
+
+def test_a_table_is_no_text(tmp_path):
+    for name in ("a.csv", "a.tsv.gz"):
+        path = tmp_path / name
+        pack = gzip.compress if name.endswith(".gz") else bytes
+        path.write_bytes(pack(b"text,label\nOne. Two.,x\n"))
+        with pytest.raises(InputError, match="is a table. .* as JSONL"):
+            read(path)
 
 
 def test_each_line_may_be_a_document(tmp_path):
@@ -243,6 +261,8 @@ def test_bytes_that_are_not_utf_8_are_named_with_their_place(
         ("Größe".encode("utf-16-be"), "NUL bytes.*iconv -f UTF-16BE -t UTF-8"),
         ("Größe".encode("utf-32"), "is UTF-32 text. .*iconv -f UTF-32 -t"),
         (b"%PDF-1.7\n\xe2", "is a PDF file. Expected text. Export"),
+        (b"\n<mediawiki xmlns='x'>\n", "a wiki's pages.* with WikiExtractor"),
+        (b"WARC/1.0\r\nWARC-Type: x\r\n", "is a WARC file"),
         (b"PK\x03\x04\x14\x00", "is a zip file or an Office document"),
     ],
 )
