@@ -473,11 +473,12 @@ class _Run:
         if self.hyperparameters.calibrate:
             scores["temperature"] = self.temperature.value
             scores |= calibration.describe(examples, before, predictions)
-        if self.metric.name not in scores:
+        if self.metric.name not in scalars(scores):
             raise InputError(
                 f"The `metrics` of the task {self.task.name} have "
-                f"{self.metric.name}, but its scores of dev are "
-                f"{', '.join(scalars(scores))}. Name one of these as `metric`."
+                f"{self.metric.name}, but its scores of dev are the numbers "
+                f"{', '.join(scalars(scores))}. Correct "
+                "`metrics` or the scores, or name another `metric`."
             )
         return predictions, scores
 

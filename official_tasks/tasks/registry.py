@@ -180,7 +180,13 @@ def task_from_flags(values, task=None):
         name: convert(f"--{name}", value, entry.options[name].default)
         for name, value in chosen.items()
     }
-    return entry.make(**options), options
+    made = entry.make(**options)
+    if not isinstance(getattr(made, "name", None), str):
+        raise InputError(
+            f"{task}: the class {type(made).__name__} lacks a `name`, the name "
+            "of the task"
+        )
+    return made, options
 
 
 def read_run_record(model, field) -> dict:

@@ -138,6 +138,16 @@ def test_the_best_weights_of_an_error_have_the_lowest(place, errors, tmp_path):
     assert has_stopped(metric, falling[::-1])
 
 
+@pytest.mark.parametrize("score", [None, np.zeros(1)])
+def test_a_metric_that_is_no_number_is_named(place, errors, tmp_path, score):
+    task, name = copy.copy(errors), errors.metrics[0].name
+    task.score = lambda *_: {"accuracy": 0.5, name: score}
+    with pytest.raises(InputError, match=f"have {name}, but .* accuracy. Corr"):
+        finetuning.run(
+            task, place / "init", tmp_path / "run", epochs=1, batch_size=64
+        )
+
+
 def test_a_metric_without_a_direction_is_refused_before_training(
     place, errors, tmp_path
 ):

@@ -406,6 +406,11 @@ def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
     path.write_text("".join(OWN.splitlines(keepends=True)[:-1]))
     with pytest.raises(InputError, match="the class Mine lacks write"):
         registry.load_task_class(str(path))
+    nameless = [line for line in OWN.splitlines() if "name =" not in line]
+    assert len(nameless) == len(OWN.splitlines()) - 1
+    path.write_text("\n".join(nameless))
+    with pytest.raises(InputError, match="the class Mine lacks a `name`"):
+        task_from_flags(parse(f"--task={path}"))
 
 
 def test_an_option_has_one_type_in_all_tasks(monkeypatch):
