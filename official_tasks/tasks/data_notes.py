@@ -3,6 +3,7 @@
 from collections import Counter
 
 from bert_keras.errors import format_count
+from official_tasks.tasks.list_cells import parse_list
 from official_tasks.tasks.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
@@ -46,6 +47,12 @@ def note_rows(rows, column) -> list[str]:
             f"{rows[0][1].texts[0]!r}. If this is the wrong column, change the "
             "flag that names it"
         )
+    for texts in zip(*(example.texts for _, example in rows), strict=False):
+        if all(map(_is_code, texts)):
+            notes.append(
+                f"every text such as {texts[0][:60]!r} is a list or bytes as "
+                "Python writes them, and is read as it stands. Write the text"
+            )
     first: dict = {}
     again, contradicting = [], []
     for location, example in rows:
@@ -66,6 +73,12 @@ def note_rows(rows, column) -> list[str]:
             "an earlier text under another label"
         )
     return notes
+
+
+def _is_code(text):
+    """Return True for ['a', 'b'] and b'a'."""
+    is_bytes = text[:2] in ("b'", 'b"') and text[-1:] == text[1:2]
+    return is_bytes or parse_list(text) is not None
 
 
 def _is_number(text):

@@ -99,9 +99,14 @@ def _note_quotes(path, rows, notes):
     """
     first = None
     for line, row in rows:
-        if first is None and not isinstance(row, str):
-            quoted = (x for x in row.values() if '""' in x and _is_quoted(x))
-            first = line if any(quoted) else None
+        if not isinstance(row, str):
+            cells = (x for x in row.values() if '""' in x and _is_quoted(x))
+            quoted = next(cells, "")
+            first = first or (line if quoted else None)
+            if quoted.startswith(('"[', '"{')):  # JSON
+                row = (
+                    f"quotes are text in TSV, got {quoted[:60]!r}{_QUOTED_TSV}"
+                )
         yield line, row
     if first and notes is not None:
         notes.append(

@@ -35,7 +35,7 @@ def read_json_list(path, stream, wanted, notes):
             f"{path}: expected a list of JSON objects, got text that is no "
             f"JSON: {error}"
         ) from error
-    if isinstance(content, dict):
+    if isinstance(content, dict) and not label_studio.is_task(content):
         content = _read_object(path, content, wanted)
     elif not isinstance(content, list):
         content = [content]

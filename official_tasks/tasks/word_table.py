@@ -124,7 +124,23 @@ class SpanTable(Table):
                 with collect_faults(faults):
                     labelled.append((location, label_words(row, is_utf16)))
         raise_all(faults)
+        _refuse_prefixes(rows)
         return labelled
+
+
+def _refuse_prefixes(rows):
+    """Raise if spans have labels of words: both B-TYPE and I-TYPE."""
+    first: dict = {}
+    for location, row in rows:
+        for span in row.spans or ():
+            first.setdefault(span.label, location)
+    for label in first:
+        if label.startswith("B-") and f"I-{label[2:]}" in first:
+            raise InputError(
+                f"{format_lines([first[label]])}: expected spans of whole "
+                f"entities with a type, such as {label[2:]!r}, got spans of "
+                f"words with {label!r} and 'I-{label[2:]}'"
+            )
 
 
 def _refuse_list(where, cell):

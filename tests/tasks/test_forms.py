@@ -620,6 +620,9 @@ def test_a_table_without_names_and_a_quoted_tsv_get_the_advice(tmp_path):
     found = classify_task(str(path), str(path)).read("dev")
     note = "line 2: the quotes around cells.* are read as text.* name the file"
     assert sum(re.search(note, x) is not None for x in found.notes) == 1
+    path.write_text('text\tlabel\na\t"[""x""]"\n')
+    with pytest.raises(InputError, match="line 2: quotes are text.*name the"):
+        classify_task(str(path)).read("train")
     path.write_text('"text"\t"label"\n"a"\t"1"\n"b"\t"0"\n')
     with pytest.raises(InputError, match="name the file .csv, and"):
         classify_task(str(path)).read("train")
@@ -885,6 +888,29 @@ def test_spans_with_the_label_first_are_those_of_argilla_1(tmp_path):
     path.write_text(json.dumps({**row, "annotation": [[]]}))
     with pytest.raises(InputError, match="expected a list of spans"):
         tags_task(dev=str(path), spans="annotation").read("dev")
+
+
+def test_texts_that_are_lists_or_bytes_get_a_note(tmp_path):
+    pairs = [("a", "['x', 'y']", "0"), ("c", "b'y'", "1")]
+    path = write_csv(tmp_path / "a.csv", pairs, ("text", "text_pair", "label"))
+    found = classify_task(path, path, text_pair="text_pair").read("train")
+    assert sum("\"['x', 'y']\" is a list" in x for x in found.notes) == 1
+    found = classify_task(path, path).read("train")
+    assert not any("list" in note for note in found.notes)
+
+
+def test_spans_of_words_with_prefixes_are_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for second in ("I-PER", "E-mail"):
+        spans = [[0, 3, "B-PER"], [4, 6, second]]
+        path.write_text(json.dumps({"text": "Ola Li", "spans": spans}))
+        task = tags_task(dev=str(path), spans="spans")
+        if second == "E-mail":
+            (text,) = task.read("dev")
+            assert text.labels == ("B-B-PER", "B-E-mail")
+            continue
+        with pytest.raises(InputError, match="line 1: .* such as 'PER', got"):
+            task.read("dev")
 
 
 def test_fasttexts_lines_have_their_labels(tmp_path):

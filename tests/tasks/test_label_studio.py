@@ -247,6 +247,13 @@ def test_json_is_a_list_of_objects_or_an_object_a_line(tmp_path, monkeypatch):
         assert list(asked) == [["a"], ["b"]]
 
 
+def test_one_task_without_a_list_is_read(tmp_path):
+    spans = annotation(result({"start": 0, "end": 3, "labels": ["PER"]}))
+    path = write_json(tmp_path / "a.json", task("Ola ran", spans))
+    (text,) = tags(path)
+    assert text.labels == ("B-PER", "O")
+
+
 def test_a_whole_export_has_its_entities():
     found = tags(str(shared("forms/label_studio.json")))
     labels = [label for text in found for label in text.labels]
