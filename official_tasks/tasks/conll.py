@@ -226,6 +226,13 @@ def _refuse_other_columns(path, sentences):
             f"{path}: the labels, such as {words[0]!r}, are in the column of "
             "words. Name both columns, as in --words=2 --tags=1"
         )
+    for label in labels:
+        parts = label.split()
+        if len(parts) > 1 and all(map(_is_full_label, parts)):
+            raise InputError(
+                f"{path}: a line has several labels, {label[:60]!r}; "
+                f"{WORD_A_LINE}"
+            )
     if len(words) > 1 and all(word.endswith(",") for word in words):
         raise InputError(
             f"{path}: every word ends in a comma, such as {words[0]!r}. "

@@ -351,9 +351,13 @@ def _note_texts(texts, split) -> list[str]:
     """Return notes on words that are numbers, and on the positions of spans."""
     notes = []
     words = [word for text in texts for word in text.words]
-    if len(words) > 1 and all(map(str.isdecimal, words)):
+    # The column of a document's name has the same text in each line.
+    is_same = all(len({*text.words}) == 1 for text in texts)
+    is_same = is_same and len(words) > len(texts)
+    if is_same or (len(words) > 1 and all(map(str.isdecimal, words))):
+        found = "equal to the others of its sentence" if is_same else "a number"
         notes.append(
-            f"every word of the {split} file is a number, such as "
+            f"every word of the {split} file is {found}, such as "
             f"{words[0]!r}. If other columns have the words and the labels, "
             "name them, as in --words=2 --tags=3"
         )

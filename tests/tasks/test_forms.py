@@ -446,6 +446,14 @@ def test_columns_in_another_order_or_with_commas_are_refused(tmp_path):
         read_tagged(path, text)
     (found,) = read_tagged(path, text, words=2, tags=1)
     assert found.words == ("Ola", "ran") and found.labels == ("B-PER", "O")
+    found = read_tagged(path, "doc1 Ola B-PER\ndoc1 ran O\n")
+    assert "equal to the others of its sentence, such as 'doc1'" in str(
+        found.notes
+    )
+    with pytest.raises(InputError, match="several labels, 'B-PER O'; .* make"):
+        read_tagged(path, "Ola ran\tB-PER O\n")
+    (found,) = read_tagged(path, "Ola\tB-Big Dog\nran\tO\n")
+    assert found.labels == ("B-Big Dog", "O")
     with pytest.raises(InputError, match="every word ends in a comma"):
         read_tagged(path, "Ola, B-PER\nran, O\n")
 
