@@ -83,8 +83,8 @@ def define_task_flags(default=None, more=None):
     Args:
         default: default of --task.
         more: further names that --task accepts, as a dict of name -> names of
-            its options. The key None has the options that --help shows without
-            --task.
+            its options. The key None has the options that --help shows if
+            --task is not given and has no default.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(
@@ -129,7 +129,7 @@ def find_shown_options(values, more) -> dict[str, str]:
         values: absl's FLAGS.
         more: see `define_task_flags`.
     """
-    task = values["task"].value if values["task"].present else None
+    task = values["task"].value
     key = task and task.lower()
     if key in more:
         options = {name: _ALL[name] for name in more[key]}

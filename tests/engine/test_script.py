@@ -19,7 +19,7 @@ RETRIEVAL = {"text", "queries", "recall_at", "separator"}
 @pytest.mark.parametrize(
     ("words", "shown", "hidden"),
     [
-        (["finetune"], {"train", "data_dir"}, {"text", "stride", "recipe"}),
+        (["finetune"], {"train", "text", "label"}, {"data_dir", "stride"}),
         (
             ["finetune", "--task=classify"],
             {"text", "label", "drop_unlabelled", "separator"},
