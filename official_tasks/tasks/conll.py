@@ -407,11 +407,13 @@ def spell_tags(texts, split, known=None) -> Examples:
         split: name of the split, for the note.
         known: the labels of the model. Only labels that it lacks are changed,
             into labels that it has. None: labels are changed if all of them
-            have one other form, with two prefixes or more.
+            have one other form, with two prefixes or more; and B_PER if
+            another label has the type PER.
     """
     names = {label for text in texts for label in text.labels or ()}
     names -= {OUTSIDE, *(known or ())}
     new = _add_type(names, split, known)
+    new |= {} if known else _join_types(names)
     for form in _OTHER_FORMS:
         found = {name: form.fullmatch(name) for name in names}
         spelled = {
@@ -434,6 +436,17 @@ def spell_tags(texts, split, known=None) -> Examples:
         for text in texts
     )
     return Examples(spelled, [*getattr(texts, "notes", ()), note])
+
+
+def _join_types(names) -> dict:
+    """Return B_PER -> B-PER for each label whose type another label has."""
+    types = {split_label(name)[1] for name in names} - names
+    found = filter(None, map(_OTHER_FORMS[0].fullmatch, names))
+    return {
+        match[0]: f"{match['prefix']}-{match['type']}"
+        for match in found
+        if match["type"] in types
+    }
 
 
 def _add_type(names, split, known) -> dict:

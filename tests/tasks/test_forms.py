@@ -242,6 +242,16 @@ def tags_file(path, *labels):
     return str(path)
 
 
+def test_tags_of_a_type_with_both_separators_are_one_type(tmp_path):
+    labels = ["B-PER", "O", "B_PER", "I_PER", "B_LOC"]
+    train = tags_file(tmp_path / "train.txt", *labels)
+    task = tag_task(train=train, dev=train)
+    assert task.labels == ["O", "B-PER", "B_LOC", "I-PER"]
+    (text,) = task.read("dev")
+    assert text.labels == ("B-PER", "O", "B-PER", "I-PER", "B_LOC")
+    assert "such as 'B_PER' are read as 'B-PER'" in str(task.read("dev").notes)
+
+
 @pytest.mark.parametrize("form", ["{0}_{1}", "{1}-{0}", "{1}_{0}"])
 def test_tags_with_another_separator_or_order_are_the_usual_ones(
     tmp_path, form
