@@ -3,19 +3,22 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.windows import in_chunks, overlapping_stride, windows
 
 
 def copy_for_serving(preprocess, portable=False):
-    """Return a copy of a `BertPreprocessor` that pads to the longest row.
+    """Return a `BertPreprocessor` that pads to the longest row.
 
-    With `portable`, its tokenizer uses only operations of TensorFlow's core.
+    It has the arguments of `preprocess`, which may be of a subclass. With
+    `portable`, its tokenizer uses only operations of TensorFlow's core.
     """
     tokenizer = preprocess.tokenizer
     if portable:
         config = tokenizer.get_config() | {"portable": True}
         tokenizer = type(tokenizer).from_config(config)
-    return preprocess.copy(tokenizer=tokenizer, pad_to_longest=True)
+    changes = {"tokenizer": tokenizer, "pad_to_longest": True}
+    return BertPreprocessor(**{**preprocess.arguments(), **changes})
 
 
 def mean_over_windows(preprocess, function, ids, width):

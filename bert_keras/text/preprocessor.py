@@ -152,16 +152,15 @@ class BertPreprocessor(keras.layers.Layer):
 
         `prompt` is a name in `prompts`, or None for no prompt.
         """
-        return self.copy(prompt=prompt)
+        return type(self)(**{**self.arguments(), "prompt": prompt})
 
-    def copy(self, **changes: Any) -> Self:
-        """Return a copy with the same tokenizer, and changed arguments."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `BertPreprocessor`, by name."""
         names = (
             *("tokenizer", "sequence_length", "pad_to_longest", "prompts"),
             *("prompt", "include_prompt", "text_keys", "label_key"),
         )
-        arguments = {name: getattr(self, name) for name in names}
-        return type(self)(**{**arguments, **changes})
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_preset(
@@ -292,14 +291,9 @@ class BertPreprocessor(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
+            **self.arguments(),
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
-            "sequence_length": self.sequence_length,
-            "pad_to_longest": self.pad_to_longest,
             "prompts": dict(self.prompts),
-            "prompt": self.prompt,
-            "include_prompt": self.include_prompt,
-            "text_keys": self.text_keys,
-            "label_key": self.label_key,
         }
 
     @classmethod

@@ -263,6 +263,25 @@ def test_short_vectors_are_scaled_as_by_pytorch_everywhere(length):
         np.testing.assert_allclose(found[0], expected, rtol=1e-5)
 
 
+class Short(BertPreprocessor):
+    """A user's preprocessor, whose constructor takes one argument."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer, 4)
+
+
+def test_encode_takes_a_preprocessor_of_a_user():
+    model, tokenizer = (
+        BertEmbedder(tiny.encoder()),
+        tiny.preprocessor().tokenizer,
+    )
+    texts = ["good bad good bad", "bad"]
+    np.testing.assert_array_equal(
+        model.encode(texts, Short(tokenizer)),
+        model.encode(texts, BertPreprocessor(tokenizer, 4)),
+    )
+
+
 def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
     model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
     texts = ["bad", "good bad badly good", "", "badly good"]
