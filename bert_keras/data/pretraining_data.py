@@ -276,11 +276,12 @@ def write_records(
     write = WriteShard(store, folder, rules, seed, copies)
     record_files.refuse_other(folder, write.settings)
     with unfinished_build(folder, write.settings) as resumes:
+        write.refuse_foreign()
         files.remove_partials(folder)  # unfinished files of killed writers
         files.remove(os.path.join(folder, _OLD_ENTRIES))
         write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
         shards = write.find_done(resumes)
-        write.remove_others(shards)
+        write.remove_damaged(shards)
         return _write_missing(write, folder, shards, run, progress)
 
 
@@ -387,11 +388,25 @@ class WriteShard:
                 done[name] = entry
         return done
 
-    def remove_others(self, done: dict[str, dict]):
-        """Remove damaged shards, and shards of a build with other settings."""
-        for name in files.list_folder(self._folder):
-            if re.fullmatch(_SHARD, name) and name not in done:
+    def refuse_foreign(self):
+        """Raise InputError if the folder has shards of another build."""
+        for name in self._list_shards():
+            if name not in self.names:
+                raise InputError(
+                    f"{self._folder} has {name}, which is not of this build, "
+                    "and no manifest of the build that wrote it. Name another "
+                    "folder, or delete the file."
+                )
+
+    def remove_damaged(self, done: dict[str, dict]):
+        """Remove shards that are not in `done`: they are written again."""
+        for name in self._list_shards():
+            if name not in done:
                 files.remove(os.path.join(self._folder, name))
+
+    def _list_shards(self) -> list[str]:
+        names = files.list_folder(self._folder)
+        return [name for name in names if re.fullmatch(_SHARD, name)]
 
 
 def _make_entry(name: str, examples: int, path: str) -> dict:

@@ -41,10 +41,11 @@ class ReadsTexts:
         saved with the model.
         """
         holder = self._find_holder()
-        if holder.load is not None:
+        load = holder.load  # another thread may set it to None
+        if load is not None:
             from bert_keras.text import preprocessor as text
 
-            holder.preprocessor = holder.load(
+            holder.preprocessor = load(
                 text.BertPreprocessor, text.WordPieceTokenizer
             )
             holder.load = None

@@ -37,7 +37,7 @@ _KERAS_ARGUMENTS = {
         "of 32 rows and accumulate=4"
     ),
     "global_clipnorm": "clip_norm",
-    "clipnorm": "clip_norm, the norm of all gradients together",
+    "clipnorm": "`clip_norm`, the norm of all gradients together",
     "use_ema": "ema, the momentum of the averages",
     "ema_momentum": "ema",
 }
@@ -235,8 +235,8 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
             raise InputError(
                 f"{', '.join(refused)} cannot be set for this optimizer. Keras "
                 "would clip or unscale the gradients at the wrong time, or "
-                "count micro-batches as steps. To clip, set clip_norm. For "
-                "micro-batches, set accumulate."
+                "count micro-batches as steps. To clip, set `clip_norm`. "
+                "For micro-batches, set `accumulate`."
             )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         # Keras's `weight_decay` can exclude weights by name, but not by path.

@@ -360,9 +360,21 @@ def test_shards_of_unknown_settings_are_written_again(
     """Without build.json, the shards may be of another seed."""
     shutil.copytree(built / "killed", tmp_path / "data")
     os.remove(tmp_path / "data" / "train" / "build.json")
-    create(tmp_path / "data", tokenizer, seed=3)
-    create(tmp_path / "new", tokenizer, seed=3)
-    assert contents(tmp_path / "data") == contents(tmp_path / "new")
+    for path in (tmp_path / "data" / "train").glob("examples-*"):
+        path.write_bytes(b"of another seed")
+    create(tmp_path / "data", tokenizer)
+    assert contents(tmp_path / "data") == contents(built / "finished")
+
+
+def test_shards_of_another_build_are_neither_removed_nor_mixed(
+    tokenizer, tmp_path, small_parts
+):
+    other = tmp_path / "data" / "train" / "examples-00000-of-00099.tfrecord"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"another build")
+    with pytest.raises(InputError, match="00099.*Name another folder"):
+        create(tmp_path / "data", tokenizer)
+    assert other.read_bytes() == b"another build"
 
 
 @pytest.mark.parametrize("kind", ["finished", "killed"])
