@@ -425,10 +425,18 @@ def spell_tags(texts, split, known=None) -> Examples:
         prefixes = {name[0] for name in spelled.values()}
         if known or (len(spelled) == len(names) and len(prefixes) > 1):
             new = new or spelled
-    if not new:
+    if new:
+        old, name = min(new.items())
+        note = (
+            f"labels of the {split} file such as {old!r} are read as {name!r}"
+        )
+    elif names and not known and all(x.startswith("B_") for x in names):
+        note = (
+            f"labels of the {split} file such as {min(names)!r} are read as "
+            f"types. If B_ is a prefix, write {min(names).replace('_', '-', 1)}"
+        )
+    else:
         return texts
-    old, name = min(new.items())
-    note = f"labels of the {split} file such as {old!r} are read as {name!r}"
     spelled = (
         text._replace(labels=tuple(new.get(x, x) for x in text.labels))
         if text.labels is not None

@@ -126,6 +126,12 @@ def note_names(names, column) -> list[str]:
         for same in alike.values()
         if len(same) > 1
     ]
+    notes += [
+        f"the label {name!r} in column {column!r} is learned as a class. If it "
+        "means a missing label, empty the cell"
+        for name in names
+        if name.lower() in ("nan", "null", "<na>")
+    ]
     return notes + note_numbers(names)
 
 

@@ -32,6 +32,10 @@ def read_delimited_rows(path, lines, kind, wanted, dialect, notes):
     else:
         rows = csv.reader(lines, strict=True, delimiter=separator or ",")
     header = next(rows, None)
+    if kind != ".tsv" and header and _has_blanks(header):
+        skipped += rows.line_num
+        header = [name.strip().strip('"') for name in header]
+        rows = csv.reader(lines, rows.dialect, skipinitialspace=True)
     if not header:
         line = "an empty line" if header == [] else "none"
         raise InputError(f"{path}: expected a line of column names, got {line}")
@@ -90,6 +94,11 @@ def _is_quoted(cell):
     """Return True if a cell is text in quotes, with its quotes doubled."""
     is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
     return is_quoted and '"' not in cell[1:-1].replace('""', "")
+
+
+def _has_blanks(header):
+    """Return True if a blank follows each separator: quotes come after it."""
+    return len(header) > 1 and all(name[:1] == " " for name in header[1:])
 
 
 def _note_quotes(path, rows, notes):

@@ -173,7 +173,7 @@ class TextTable(Table):
         for location, example in rows:
             label = example.label
             if names:
-                digits = [*map(_to_digit, label)]
+                digits = _find_digits(label)
                 if len(digits) != len(names) or {*digits} - {"0", "1"}:
                     faults.append(
                         f"{format_lines([location])}: expected 0 or 1 for each "
@@ -187,7 +187,7 @@ class TextTable(Table):
 
     def _refuse_positions(self, rows):
         """Raise if labels are 0s and 1s, a list of the same length a row."""
-        labels = [[*map(_to_digit, row.label)] for _, row in rows]
+        labels = [_find_digits(row.label) for _, row in rows]
         if any({*label} - {"0", "1"} for label in labels):
             return
         repeats = any(len({*label}) < len(label) for label in labels)
@@ -302,6 +302,13 @@ class TextTable(Table):
 def _to_digit(cell) -> str:
     """Return "0" or "1" also for the cells false and true; see `drop_zeros`."""
     return {"false": "0", "true": "1"}.get(cell.lower(), drop_zeros(cell))
+
+
+def _find_digits(label) -> list[str]:
+    """Return the labels of a row; 0s and 1s in one cell, "0 1", are split."""
+    if len(label) == 1 and re.fullmatch("[01]([ ;|][01])+|0[01]+", label[0]):
+        return re.findall("[01]", label[0])
+    return [*map(_to_digit, label)]
 
 
 def _split(names) -> list[str]:

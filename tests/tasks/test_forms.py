@@ -219,6 +219,37 @@ def test_names_are_not_read_as_positions(tmp_path):
         multilabel_task(path, classes="x,y").read("train")
 
 
+@pytest.mark.parametrize("cells", [["1 0 1", "0 0 1"], ["011", "001"]])
+def test_positions_in_one_cell_are_refused_and_the_advice_works(
+    tmp_path, cells
+):
+    path = write_csv(tmp_path / "a.csv", zip("ab", cells, strict=True))
+    with pytest.raises(InputError, match="0s and 1s.* as in --classes=a,b,c"):
+        multilabel_task(path).read("train")
+    task = multilabel_task(path, path, classes="a,b,c")
+    first = {0, 2} if cells[0] == "1 0 1" else {1, 2}
+    assert [row.label for row in task.read("dev")] == [first, {2}]
+
+
+def test_quotes_after_a_blank_enclose_a_cell(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('label, "text"\nx, "a, ""b"""\ny, c\n')
+    task = classify_task(str(path), str(path))
+    assert [row.text for row in task.read("dev")] == ['a, "b"', "c"]
+    path.write_text("label, text\nx, a\ny\n")
+    with pytest.raises(InputError, match="line 3: expected 2 columns, got 1"):
+        classify_task(str(path)).read("train")
+
+
+def test_labels_that_may_be_missing_values_or_prefixes_are_noted(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("a", "nan"), ("b", "x")])
+    notes = str(classify_task(path, path).read("train").notes)
+    assert "the label 'nan' in column 'label' is learned as a class" in notes
+    train = tags_file(tmp_path / "a.txt", "B_PER", "O", "B_LOC")
+    task = tag_task(train=train, dev=train)
+    assert "If B_ is a prefix, write B-LOC" in str(task.read("dev").notes)
+
+
 def test_words_tags_and_spans_that_pandas_wrote_are_lists(tmp_path):
     path = str(shared("forms/tags_repr.csv"))
     found = tags_task(train=path, dev=path).read("dev")
