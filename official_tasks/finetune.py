@@ -199,6 +199,8 @@ def define_flags():
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
         *("train", "dev", "test", "check", "class_weights", "folds"),
+        *("label_smoothing", "metric", "tune_thresholds"),
+        *("calibrate", "min_precision"),
     )
 
 
@@ -213,12 +215,6 @@ def _define_training_flags():
         *("lora_rank", "freeze_layers", "layer_decay", "rematerialize"),
         "bilstm_dim",
         *("lora_alpha", "lora_dropout", "lora_targets"),
-    )
-    script.applies_only(
-        "to one task, not to --task=glue",
-        lambda v: v.task.lower() != "glue",
-        *("class_weights", "label_smoothing", "metric", "tune_thresholds"),
-        *("calibrate", "min_precision"),
     )
 
 

@@ -66,7 +66,7 @@ def test_a_negative_seed():
         ("a.jsonl", b"{}\n", "line 1: expected .* under 'text'"),
         ("a.jsonl", b'{"text": 5}\n', "line 1: expected text in .* 5"),
         ("a.jsonl", b'{"text": "x"}\n{\n', "line 2 is not JSON"),
-        ("a.jsonl", b"[1]\n", "line 1: expected an object"),
+        ("a.jsonl", b"[1]\n", "row 1: expected an object"),
         ("a.txt.gz", b"plain", "gzip"),
         ("a.txt.gz", gzip.compress(b"x" * 99, mtime=0)[:20], "gzip"),
     ],

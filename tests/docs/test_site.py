@@ -10,7 +10,7 @@ import diagrams
 import flag_tables
 import pytest
 import site_pages
-from run_script import ROOT, call_script
+from run_script import ROOT, run_script
 
 import bert_keras
 
@@ -70,7 +70,7 @@ def test_a_table_of_flags_has_defaults_ranges_and_meanings():
     assert flag_tables.mark_flags("--a=1,2, --b") == "`--a=1,2`, `--b`"
     table = site_pages.flag_table(rows)
     assert table.count("\n") == len(rows) + 1
-    help_text = call_script(
+    help_text = run_script(
         *("-m", "official_tasks.finetune", "--task=squad2", "--help"),
         folder=ROOT,
     ).stdout

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import types
+from unittest import mock
 
 import pytest
 from glue_samples import write_glue
@@ -13,7 +14,7 @@ from task_samples import eager_functions, save_toy_model, write_reviews
 
 from bert_keras import BertPreprocessor, InputError, files
 from bert_keras.run_folder import RunFolder
-from official_tasks import evaluate, predict
+from official_tasks import evaluate, predict, progress
 from official_tasks.engine import leaderboard, models
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
@@ -227,7 +228,9 @@ def place(tmp_path_factory):
 
 
 def run(script, *words):
-    script.main(parse(*words, define=script.define_flags))
+    # `predict` sets `stderr` to True; the patch restores it.
+    with mock.patch.object(progress.console, "stderr", False):
+        script.main(parse(*words, define=script.define_flags))
 
 
 def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
