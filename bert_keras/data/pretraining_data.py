@@ -42,7 +42,7 @@ from bert_keras.text.vocabulary import write_vocabulary
 _CHECKED_EVERY = 10  # seconds between checks of the lock
 _MIN_SHARDS = 4  # minimum number of shards to start workers; a shard takes 2 s
 _SHARD = r"examples-\d+-of-\d+\.tfrecord"
-_OLD_ENTRIES = ".entries"  # files of builds by version 1.3 or older
+_OLD_ENTRIES = ".entries"  # files of unfinished builds of the past
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "

@@ -22,7 +22,7 @@ from bert_keras.interop.text_settings import resolve_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import list_argument_names
-from bert_keras.modeling.keras_adapter import values_after_checks
+from bert_keras.modeling.keras_adapter import delay_values
 from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
@@ -109,7 +109,7 @@ def _make_checked_model(cls, checkpoint, found, encoder, head, why):
     # The constructor of a user's class may compute with its weights. So only
     # the encoder's shapes are checked before the user's model is made.
     is_ours = cls.__module__.startswith("bert_keras.")
-    with values_after_checks():
+    with delay_values():
         model = (
             _make_model(cls, checkpoint, encoder, head)
             if is_ours

@@ -26,7 +26,7 @@ CACHED_EVALUATION = "_use_cached_eval_dataset"
 
 
 @contextlib.contextmanager
-def values_after_checks():
+def delay_values():
     """Make variables without values inside the `with` block.
 
     The variables have names and shapes, but no memory, so a check can compare
@@ -106,7 +106,7 @@ def forget_compilation(model):
     model.loss = model._compile_loss = model._compile_metrics = None
 
 
-def given_arguments(model):
+def read_compile_arguments(model):
     """Return a dict of the losses and metrics that `compile` was given."""
     losses, metrics = model._compile_loss, model._compile_metrics
     return {

@@ -278,7 +278,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
             return (check(batch) for batch in data)
         if isinstance(data, keras.utils.PyDataset) and data.num_batches != 0:
             check(data[0])
-        *_, num_classes = self._index_shape() or [None]
+        *_, num_classes = self._find_index_shape() or [None]
         # A distributed data set has no method `map`.
         is_data_set = hasattr(data, "element_spec") and hasattr(data, "map")
         # A chooser may have any number of choices.
@@ -295,10 +295,10 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
         if isinstance(labels, dict):
             return {name: checks.read_labels(y) for name, y in labels.items()}
         return checks.read_labels(
-            labels, self._class_names(), self._index_shape()
+            labels, self._class_names(), self._find_index_shape()
         )
 
-    def _index_shape(self):
+    def _find_index_shape(self):
         """Return the logits' shape if labels are indices, otherwise None."""
         losses = given_losses(self)
         # Other losses may give other numbers a meaning.

@@ -38,14 +38,14 @@ def fill_mask(model, preprocess, top_k=5):
             top_k,
         )
 
-        def by_row(values, missing):  # (masks, top_k) to (B, M, top_k)
+        def group_by_row(values, missing):  # (masks, top_k) to (B, M, top_k)
             ragged = tf.RaggedTensor.from_row_lengths(values, count)
             return ragged.to_tensor(missing)
 
         return {
-            "pieces": by_row(find_pieces(tokenizer, pieces), ""),
-            "piece_ids": by_row(pieces, -1),
-            "probabilities": by_row(best, -1.0),
+            "pieces": group_by_row(find_pieces(tokenizer, pieces), ""),
+            "piece_ids": group_by_row(pieces, -1),
+            "probabilities": group_by_row(best, -1.0),
             "count": count,
             "truncated": preprocess.packer.is_cut(ids),
         }

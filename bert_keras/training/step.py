@@ -79,7 +79,7 @@ def _check_has_outputs(model, labels, weights):
 
     If sample weights are a dict, they need the same names.
     """
-    for argument, given in keras_adapter.given_arguments(model).items():
+    for argument, given in keras_adapter.read_compile_arguments(model).items():
         if not given or isinstance(given, list | tuple):
             continue  # Keras compares a list with the outputs
         names = model.output

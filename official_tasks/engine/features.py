@@ -97,7 +97,7 @@ class Extractor:
         for number, text in enumerate(chunks, 1):
             if not np.isfinite(text.vectors).all():
                 raise InputError(
-                    f"Text {number} has features that are NaN or no finite "
+                    f"Text {number} has features that are NaN or infinite in "
                     f"{self.dtype}. Use other weights, or --dtype=float32."
                 )
             yield text

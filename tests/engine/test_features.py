@@ -166,7 +166,9 @@ def test_features_that_are_not_finite_are_named_with_their_text(
     )
     with (
         eager_functions(),
-        pytest.raises(InputError, match=f"Text {number} has .* NaN or no fini"),
+        pytest.raises(
+            InputError, match=f"Text {number} has .* NaN or infinite in"
+        ),
     ):
         list(extract([["Ada"], ["in", "Bern"]]))
 

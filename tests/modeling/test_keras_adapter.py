@@ -38,12 +38,12 @@ def test_variables_of_a_failed_check_never_get_values():
         drawn.append(tuple(shape))
         return keras.ops.zeros(shape, dtype)
 
-    with keras_adapter.values_after_checks():
+    with keras_adapter.delay_values():
         kept = keras.layers.Dense(3, kernel_initializer=draw)
         kept.build((None, 2))
         assert not drawn and kept.kernel.shape == (2, 3), VERSION
     assert drawn == [(2, 3)] and kept.kernel.numpy().shape == (2, 3), VERSION
-    with pytest.raises(KeyError), keras_adapter.values_after_checks():
+    with pytest.raises(KeyError), keras_adapter.delay_values():
         keras.layers.Dense(5, kernel_initializer=draw).build((None, 2))
         raise KeyError
     with keras.StatelessScope():  # its end initializes what waits

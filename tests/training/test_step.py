@@ -372,7 +372,7 @@ def test_labels_that_are_no_classes_are_refused(jit):
             method(X, np.eye(3)[Y % 3])
     with pytest.raises(InputError, match="contain 4.*0 to 2"):
         model.fit(X, Y, validation_data=(X, Y + 2))
-    for y, part in ((Y + 2, "[34]"), (np.where(Y == 1, np.nan, Y), "NaN")):
+    for y, part in ((Y + 2, "3"), (np.where(Y == 1, np.nan, Y), "NaN")):
         rows = tf.data.Dataset.from_tensor_slices((X, y)).batch(5)
         with pytest.raises(InputError, match=f"contain {part}.*0 to 2"):
             model.fit(rows, verbose=0)
