@@ -38,10 +38,10 @@ from bert_keras.run_folder import find_changed
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
-from official_tasks.tasks.class_folders import find_changes, list_files
+from official_tasks.tasks.forms.class_folders import find_changes, list_files
+from official_tasks.tasks.forms.text_files import make_dialect
 from official_tasks.tasks.own_data import Table
 from official_tasks.tasks.source import Source
-from official_tasks.tasks.text_files import make_dialect
 
 MLM = "mlm"
 

@@ -46,7 +46,7 @@ from official_tasks.engine.answers import Answers, list_written
 from official_tasks.overwriting import refuse_input_as_output
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
-from official_tasks.tasks.text_files import make_dialect
+from official_tasks.tasks.forms.text_files import make_dialect
 
 DIALECT = ("separator", "encoding")  # flags that also apply without --task
 

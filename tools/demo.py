@@ -27,7 +27,7 @@ from bert_keras import files, json_files
 from bert_keras.data.corpus import held_out, read_documents
 from bert_keras.data.sentences import document_sentences
 from official_tasks import commands, progress, script
-from official_tasks.tasks.delimited import write_csv
+from official_tasks.tasks.forms.delimited import write_csv
 
 CORPUS = "documentation:"
 # Large, because dev.csv needs enough held-out sentences of each library.

@@ -41,7 +41,7 @@ from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
 from official_tasks.engine.features import PER, Extractor, write_features
 from official_tasks.tasks.conll import read_columns
-from official_tasks.tasks.text_files import plain_errors
+from official_tasks.tasks.forms.text_files import plain_errors
 
 
 def define_flags():

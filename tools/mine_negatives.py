@@ -35,7 +35,7 @@ from bert_keras.errors import InputError, format_count
 from official_tasks import progress, script
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
-from official_tasks.tasks.delimited import write_csv
+from official_tasks.tasks.forms.delimited import write_csv
 from official_tasks.tasks.pairs import PAIR_OPTIONS
 
 COLUMNS = ("train", "text", "text_pair", "label", "queries", "passages", "id")

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_keras.data.data_sets import import_extra
 from bert_keras.errors import InputError
-from official_tasks.tasks.delimited import make_csv_writer
+from official_tasks.tasks.forms.delimited import make_csv_writer
 
 ROWS_AT_ONCE = 1024  # rows per write to a Parquet file
 VECTOR = "embedding"  # name of a signature's output that holds vectors

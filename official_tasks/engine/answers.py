@@ -27,7 +27,7 @@ from official_tasks.engine.answer_formats import (
     write_npy,
 )
 from official_tasks.engine.prediction import encode_row
-from official_tasks.tasks.cells import ID
+from official_tasks.tasks.forms.cells import ID
 
 try:
     import fcntl

@@ -19,8 +19,8 @@ from official_tasks.engine.models import predict_split
 from official_tasks.overwriting import refuse_input_as_output
 from official_tasks.tasks import own_data
 from official_tasks.tasks.base import SPLITS
-from official_tasks.tasks.cells import ID
-from official_tasks.tasks.delimited import write_csv
+from official_tasks.tasks.forms.cells import ID
+from official_tasks.tasks.forms.delimited import write_csv
 from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
 from official_tasks.tasks.source import Source
 

@@ -10,15 +10,19 @@ from bert_keras import files
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
 from bert_keras.text.wordpiece import encodable
-from official_tasks.tasks.cells import ID, to_text
-from official_tasks.tasks.fasttext import FASTTEXT, is_fasttext
-from official_tasks.tasks.table import (
+from official_tasks.tasks.forms.cells import ID, to_text
+from official_tasks.tasks.forms.fasttext import FASTTEXT, is_fasttext
+from official_tasks.tasks.forms.table import (
     KINDS,
     is_columnar,
     line_or_row,
     read_rows,
 )
-from official_tasks.tasks.text_files import Dialect, open_text, plain_errors
+from official_tasks.tasks.forms.text_files import (
+    Dialect,
+    open_text,
+    plain_errors,
+)
 
 
 def choose_signature(served, name, columns):

@@ -6,12 +6,12 @@ import numpy as np
 
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import Encoded, Metric, list_metrics
-from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import (
     average_windows,
     encode_texts,
     encode_windows,
 )
+from official_tasks.tasks.forms.delimited import add_ids, write_csv
 from official_tasks.tasks.source import Problem
 
 # Value of `problem` -> `metrics` of the task.

@@ -9,9 +9,9 @@ from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
 from official_tasks.tasks.base import Examples
-from official_tasks.tasks.cells import to_text
-from official_tasks.tasks.table import read_rows
-from official_tasks.tasks.text_files import read_text, refuse_annotations
+from official_tasks.tasks.forms.cells import to_text
+from official_tasks.tasks.forms.table import read_rows
+from official_tasks.tasks.forms.text_files import read_text, refuse_annotations
 
 
 class TaggedText(NamedTuple):

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from bert_keras.errors import format_count
-from official_tasks.tasks.list_cells import parse_list
-from official_tasks.tasks.table import line_or_row
+from official_tasks.tasks.forms.list_cells import parse_list
+from official_tasks.tasks.forms.table import line_or_row
 
 MAX_LINES = 5  # maximum number of line numbers in a note
 RARE = 0.2  # a rare class has fewer than (RARE * rows / classes) rows

@@ -14,12 +14,12 @@ from official_tasks.tasks.base import (
     fill_options,
     list_metrics,
 )
-from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import (
     concat_rows,
     encode_with_prompt,
     fold_choices,
 )
+from official_tasks.tasks.forms.delimited import add_ids, write_csv
 from official_tasks.tasks.pairs import (
     PAIR_OPTIONS,
     PairTable,

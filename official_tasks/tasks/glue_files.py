@@ -5,8 +5,8 @@ from pathlib import Path
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError, format_count
 from official_tasks.tasks.base import Example
-from official_tasks.tasks.cells import read_number
-from official_tasks.tasks.text_files import read_text
+from official_tasks.tasks.forms.cells import read_number
+from official_tasks.tasks.forms.text_files import read_text
 
 
 def read_glue(row, path, split, notes, part=0):

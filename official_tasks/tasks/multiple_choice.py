@@ -10,14 +10,14 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Defaults, Encoded, list_metrics
-from official_tasks.tasks.cells import ID, read_index
 from official_tasks.tasks.data_notes import format_lines
-from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import encode_texts, fold_choices
+from official_tasks.tasks.forms.cells import ID, read_index
+from official_tasks.tasks.forms.delimited import add_ids, write_csv
+from official_tasks.tasks.forms.table import read_rows
+from official_tasks.tasks.forms.text_files import plain_errors, read_text
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.source import Official, Problem
-from official_tasks.tasks.table import read_rows
-from official_tasks.tasks.text_files import plain_errors, read_text
 
 
 class ChoiceExample(NamedTuple):

@@ -18,17 +18,17 @@ from bert_keras.errors import (
 )
 from bert_keras.file_forms import split_ending
 from official_tasks.tasks.base import SPLITS, Examples, Option
-from official_tasks.tasks.cells import ID, to_text
-from official_tasks.tasks.class_folders import list_files
 from official_tasks.tasks.data_notes import (
     format_lines,
     note_numbers,
     note_overlap,
     note_rows,
 )
+from official_tasks.tasks.forms.cells import ID, to_text
+from official_tasks.tasks.forms.class_folders import list_files
+from official_tasks.tasks.forms.table import FOLDER, KINDS, read_rows
+from official_tasks.tasks.forms.text_files import make_dialect
 from official_tasks.tasks.source import FILE_OPTIONS, Source
-from official_tasks.tasks.table import FOLDER, KINDS, read_rows
-from official_tasks.tasks.text_files import make_dialect
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
 _OR_DATA_SET = (

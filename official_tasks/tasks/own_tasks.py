@@ -2,8 +2,8 @@
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Option, fill_options
-from official_tasks.tasks.cells import drop_zeros, read_index
 from official_tasks.tasks.classify import TextTask
+from official_tasks.tasks.forms.cells import drop_zeros, read_index
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,

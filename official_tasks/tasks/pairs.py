@@ -7,15 +7,19 @@ from typing import NamedTuple
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
 from official_tasks.tasks.base import Examples, Option
-from official_tasks.tasks.cells import LARGEST_NUMBER, drop_zeros, read_index
 from official_tasks.tasks.data_notes import format_lines
+from official_tasks.tasks.forms.cells import (
+    LARGEST_NUMBER,
+    drop_zeros,
+    read_index,
+)
+from official_tasks.tasks.forms.table import read_rows
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
     TABLE_OPTIONS,
     Columns,
     Table,
 )
-from official_tasks.tasks.table import read_rows
 
 PAIR_OPTIONS = {
     **TABLE_OPTIONS,

@@ -14,8 +14,8 @@ from official_tasks.tasks.base import (
     fill_options,
     list_metrics,
 )
-from official_tasks.tasks.delimited import add_ids, write_csv
 from official_tasks.tasks.encoding import encode_texts
+from official_tasks.tasks.forms.delimited import add_ids, write_csv
 from official_tasks.tasks.pairs import (
     PAIR_OPTIONS,
     PairTable,

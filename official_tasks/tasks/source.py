@@ -17,7 +17,7 @@ from official_tasks.tasks.base import (
     Task,
     require_labels,
 )
-from official_tasks.tasks.text_files import require_file
+from official_tasks.tasks.forms.text_files import require_file
 
 FILE_OPTIONS = {
     "data_dir": Option(

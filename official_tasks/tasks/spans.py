@@ -18,8 +18,8 @@ from official_tasks.tasks.base import (
 )
 from official_tasks.tasks.character_spans import from_utf16
 from official_tasks.tasks.encoding import chunks, windowed_rows
+from official_tasks.tasks.forms.text_files import read_json
 from official_tasks.tasks.source import Problem
-from official_tasks.tasks.text_files import read_json
 
 QUESTION_LENGTH = 64  # maximum number of tokens, as in the original
 SPAN_OPTIONS = {

@@ -7,9 +7,9 @@ from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks.base import Defaults, Option
+from official_tasks.tasks.forms.text_files import read_json
 from official_tasks.tasks.source import FILE_OPTIONS, Official
 from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
-from official_tasks.tasks.text_files import read_json
 
 
 def read_squad(row, path, split, notes):

@@ -17,7 +17,6 @@ from official_tasks.tasks.base import (
     list_metrics,
     require_labels,
 )
-from official_tasks.tasks.cells import read_index
 from official_tasks.tasks.character_spans import find_spans
 from official_tasks.tasks.conll import (
     DOCUMENT,
@@ -28,6 +27,7 @@ from official_tasks.tasks.conll import (
     spell_tags,
 )
 from official_tasks.tasks.encoding import windowed_rows
+from official_tasks.tasks.forms.cells import read_index
 from official_tasks.tasks.metrics import entity_scores, probabilities
 from official_tasks.tasks.source import FILE_OPTIONS, Official, Problem
 

@@ -9,14 +9,18 @@ from bert_keras.errors import (
     raise_all,
 )
 from official_tasks.tasks.base import Example, Examples
-from official_tasks.tasks.cells import LARGEST_NUMBER, drop_zeros, read_number
 from official_tasks.tasks.data_notes import (
     format_lines,
     note_labels,
     note_names,
     note_separators,
 )
-from official_tasks.tasks.list_cells import parse_labels
+from official_tasks.tasks.forms.cells import (
+    LARGEST_NUMBER,
+    drop_zeros,
+    read_number,
+)
+from official_tasks.tasks.forms.list_cells import parse_labels
 from official_tasks.tasks.own_data import Columns, Table, has_text
 
 

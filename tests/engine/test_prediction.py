@@ -19,7 +19,7 @@ from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers, _as_json, _find_best
 from official_tasks.engine.prediction import find_id, read_inputs
 from official_tasks.engine.training import Meter
-from official_tasks.tasks.text_files import make_dialect
+from official_tasks.tasks.forms.text_files import make_dialect
 from tools.compare import compare, read_records
 
 ENTRY = {

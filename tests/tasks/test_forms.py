@@ -19,7 +19,9 @@ from bert_keras.run_folder import RunFolder
 from official_tasks.engine.prediction import read_inputs
 from official_tasks.engine.splits import read_versions
 from official_tasks.tasks.embedding import Ranking, embed_task
-from official_tasks.tasks.list_cells import parse_list
+from official_tasks.tasks.forms.list_cells import parse_list
+from official_tasks.tasks.forms.table import read_rows
+from official_tasks.tasks.forms.text_files import make_dialect
 from official_tasks.tasks.own_tasks import (
     choices_task,
     classify_task,
@@ -29,9 +31,7 @@ from official_tasks.tasks.own_tasks import (
 )
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Answer
-from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.tagging import Tags, tag_task
-from official_tasks.tasks.text_files import make_dialect
 
 
 @pytest.mark.parametrize(

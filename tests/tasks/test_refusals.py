@@ -11,6 +11,7 @@ from bert_keras import InputError
 from official_tasks.engine import runs
 from official_tasks.tasks import encoding, glue
 from official_tasks.tasks.embedding import embed_task
+from official_tasks.tasks.forms.table import read_rows
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.multiple_choice import SWAG, choice_task
 from official_tasks.tasks.own_tasks import (
@@ -23,7 +24,6 @@ from official_tasks.tasks.own_tasks import (
 )
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
-from official_tasks.tasks.table import read_rows
 from official_tasks.tasks.tagging import tag_task
 
 MANY = "1" * 5000  # more digits than `int` accepts

@@ -14,10 +14,10 @@ import zstandard
 from bert_keras import InputError, file_forms
 from bert_keras.data.corpus import read_documents
 from official_tasks.engine.prediction import find_kind, read_inputs
-from official_tasks.tasks.delimited import write_csv
+from official_tasks.tasks.forms.delimited import write_csv
+from official_tasks.tasks.forms.table import read_rows
+from official_tasks.tasks.forms.text_files import make_dialect, read_text
 from official_tasks.tasks.own_tasks import classify_task
-from official_tasks.tasks.table import read_rows
-from official_tasks.tasks.text_files import make_dialect, read_text
 
 
 def rows(path, columns, **arguments):

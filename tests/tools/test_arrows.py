@@ -80,6 +80,18 @@ def test_rooms_import_only_the_rooms_below_them():
     assert not wrong
 
 
+def test_the_readers_of_forms_know_no_task():
+    forms = "official_tasks.tasks.forms"
+    paths = [*(ROOT / forms.replace(".", "/")).glob("*.py")]
+    wrong = [
+        (path.name, module)
+        for path in paths
+        for module, _ in imports(path)
+        if module.startswith("official_tasks") and not module.startswith(forms)
+    ]
+    assert len(paths) > 5 and not wrong
+
+
 def modules():
     """Return dict of dotted name -> path, without the tests."""
     paths = (

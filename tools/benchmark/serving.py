@@ -34,7 +34,7 @@ import bert_keras
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import progress, script
-from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.forms.table import read_rows
 
 FULL, HALF = "savedmodel", "savedmodel bfloat16"
 # System -> its function in baselines/jobs.py.

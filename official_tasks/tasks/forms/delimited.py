@@ -7,9 +7,9 @@ import types
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from official_tasks.tasks import label_studio
-from official_tasks.tasks.cells import ID, read_number
-from official_tasks.tasks.text_files import (
+from official_tasks.tasks.forms import label_studio
+from official_tasks.tasks.forms.cells import ID, read_number
+from official_tasks.tasks.forms.text_files import (
     quote_fault,
     refuse_annotations,
 )

@@ -4,7 +4,7 @@ import re
 
 from bert_keras.errors import InputError
 from bert_keras.file_forms import open_packed, packing_errors
-from official_tasks.tasks.text_files import require_file
+from official_tasks.tasks.forms.text_files import require_file
 
 FASTTEXT = ".txt"  # ending of the files
 _PREFIX = "__label__"

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 
 from bert_keras.errors import format_count
-from official_tasks.tasks.list_cells import parse_list, unstack
+from official_tasks.tasks.forms.list_cells import parse_list, unstack
 
 _VALUES, _STATUS = ".responses", ".responses.status"
 # Noun after a number in a note -> rest of the note.

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from bert_keras.errors import InputError, collect_faults
 from bert_keras.file_forms import PACKED, split_ending
-from official_tasks.tasks import argilla
-from official_tasks.tasks.cells import ID, show_id, to_text
-from official_tasks.tasks.class_folders import read_folder
-from official_tasks.tasks.delimited import read_delimited_rows
-from official_tasks.tasks.fasttext import (
+from official_tasks.tasks.forms import argilla
+from official_tasks.tasks.forms.cells import ID, show_id, to_text
+from official_tasks.tasks.forms.class_folders import read_folder
+from official_tasks.tasks.forms.delimited import read_delimited_rows
+from official_tasks.tasks.forms.fasttext import (
     FASTTEXT,
     is_fasttext,
     read_fasttext,
 )
-from official_tasks.tasks.json_rows import read_json_lines, read_json_list
-from official_tasks.tasks.list_cells import parse_list
-from official_tasks.tasks.text_files import (
+from official_tasks.tasks.forms.json_rows import read_json_lines, read_json_list
+from official_tasks.tasks.forms.list_cells import parse_list
+from official_tasks.tasks.forms.text_files import (
     Dialect,
     open_text,
     plain_errors,

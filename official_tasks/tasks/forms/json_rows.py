@@ -5,7 +5,7 @@ import itertools
 import json
 
 from bert_keras.errors import InputError
-from official_tasks.tasks import argilla, label_studio
+from official_tasks.tasks.forms import argilla, label_studio
 
 
 def read_json_lines(lines, wanted):

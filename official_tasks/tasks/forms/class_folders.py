@@ -7,9 +7,8 @@ import os
 
 from bert_keras import files
 from bert_keras.errors import InputError, format_count
-from official_tasks.tasks.base import SPLITS
-from official_tasks.tasks.cells import ID
-from official_tasks.tasks.text_files import (
+from official_tasks.tasks.forms.cells import ID
+from official_tasks.tasks.forms.text_files import (
     advise_data_set,
     open_text,
     plain_errors,
@@ -17,7 +16,7 @@ from official_tasks.tasks.text_files import (
 
 TEXT = ".txt"  # ending of the files
 # Names of folders that are splits, not classes.
-_SPLITS = {*SPLITS, "val", "valid", "validation"}
+_SPLITS = {"train", "dev", "val", "valid", "validation", "test"}
 MAX_NAMED = 3  # files that a note names
 
 

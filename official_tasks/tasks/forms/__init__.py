@@ -1,0 +1,1 @@
+"""Read rows and texts from files, knowing no example and no task."""
