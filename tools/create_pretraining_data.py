@@ -3,10 +3,9 @@ r"""Turns text into pre-training data: tokens, sentence pairs and masks.
     bert-keras create_pretraining_data --input="books/*.txt" \
         --vocabulary=runs/vocab.txt --output=runs/data
 
-Input: a vocabulary and text. --input names files, a folder, a glob in quotes, a
-data set (tfds:NAME[/CONFIG][:VERSION][#SPLIT] or hf:NAME[/CONFIG][:SPLIT]), or
-"documentation:", which means the documentation installed with Python and with
-this package's dependencies. A text file is one document, or has one sentence on
+Input: a vocabulary and text. --input names files, a folder, a glob in quotes,
+or a data set (tfds:NAME[/CONFIG][:VERSION][#SPLIT] or
+hf:NAME[/CONFIG][:SPLIT]). A text file is one document, or has one sentence on
 each line and a blank line between documents. Each row of a JSONL or Parquet
 file and of a data set is a document.
 

@@ -24,12 +24,12 @@ import numpy as np
 from absl import flags
 
 from bert_keras import files, json_files
-from bert_keras.data.corpus import held_out, read_documents
+from bert_keras.data.corpus import held_out
 from bert_keras.data.sentences import document_sentences
 from official_tasks import commands, progress, script
+from official_tasks.documentation import read_documentation
 from official_tasks.tasks.forms.delimited import write_csv
 
-CORPUS = "documentation:"
 # Large, because dev.csv needs enough held-out sentences of each library.
 HELD_OUT_SHARE = 0.18
 CLASSES = 8  # the libraries with the most held-out sentences
@@ -151,17 +151,17 @@ def write_inputs(folder):
     written = f"{folder}/documents.txt", f"{folder}/typed.txt"
     if all(map(os.path.exists, written)):
         return
-    documents = list(read_documents(CORPUS))
+    documents = list(read_documentation())
     _write_lines(  # a sentence a line, and an empty line after each document
         f"{folder}/documents.txt",
-        (line for document in documents for line in (*document.paragraphs, "")),
+        (line for _, text in documents for line in (*text.paragraphs, "")),
     )
     sides = {side: collections.defaultdict(dict) for side in (False, True)}
-    for document in documents:
-        groups = sides[held_out(document, HELD_OUT_SHARE)]
+    for library, document in documents:
+        sentences = sides[held_out(document, HELD_OUT_SHARE)][library]
         for sentence in document_sentences(document):
             if len(sentence) in LENGTHS:
-                groups[document.group][sentence] = None  # each sentence once
+                sentences[sentence] = None  # each sentence once
     by_size = sorted(sides[True], key=lambda name: -len(sides[True][name]))
     generator = np.random.default_rng(0)
     os.makedirs(f"{folder}/task", exist_ok=True)

@@ -3,21 +3,19 @@ r"""Learns a WordPiece vocabulary from text.
     bert-keras train_vocabulary --input="books/*.txt" --size=30000 \
         --output=runs/vocab.txt
 
-In: text files, JSONL, Parquet, a folder, a glob in quotes, a data set
-(tfds:NAME[/CONFIG][:VERSION][#SPLIT] or hf:NAME[/CONFIG][:SPLIT]), or
-"documentation:", which means the documentation installed with Python and with
-this package's dependencies. Out: a file with one
-token on each line, first [PAD] [UNK] [CLS] [SEP] [MASK]. tokenizer_config.json
-in the same folder has the settings for case and accents, which tokenizers with
-this vocabulary use. Settings that are already in the folder apply, unless only
-the vocabulary that is replaced uses them. Otherwise, text is lower-cased by
-default, and accents are stripped if this changes at most 1 % of the words. If
-it changes more, accents are kept, because they can tell letters apart, such as
-Russian й and и. --nolowercase keeps case and accents. --strip_accents and
---nostrip_accents override the rule for accents. The same text and flags write
-the same file with any number of workers.
---unused=994 adds tokens [unusedN], which words of another domain can replace
-later. As in the original vocabulary, 99 of them then stand between [PAD] and
+In: text files, JSONL, Parquet, a folder, a glob in quotes, or a data set
+(tfds:NAME[/CONFIG][:VERSION][#SPLIT] or hf:NAME[/CONFIG][:SPLIT]). Out: a file
+with one token on each line, first [PAD] [UNK] [CLS] [SEP] [MASK].
+tokenizer_config.json in the same folder has the settings for case and accents,
+which tokenizers with this vocabulary use. Settings that are already in the
+folder apply, unless only the vocabulary that is replaced uses them. Otherwise,
+text is lower-cased by default, and accents are stripped if this changes at most
+1 % of the words. If it changes more, accents are kept, because they can tell
+letters apart, such as Russian й and и. --nolowercase keeps case and accents.
+--strip_accents and --nostrip_accents override the rule for accents. The same
+text and flags write the same file with any number of workers. --unused=994 adds
+tokens [unusedN], which words of another domain can replace later. As in the
+original vocabulary, 99 of them then stand between [PAD] and
 [UNK].
 
 Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.

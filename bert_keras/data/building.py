@@ -327,7 +327,7 @@ class TokeniseFile:
 
     def __call__(self, pair: tuple[str, str]):
         path, target = pair
-        documents = read_file(path, path, "", self.reading)
+        documents = read_file(path, path, self.reading)
         parts = iterate_parts(documents, self.held_out_share, self.names)
         write_tokens(target, parts, self.tokenise, self.names)
         return target

@@ -1,9 +1,8 @@
-"""Documents from text files, JSONL, Parquet, data sets or installed docs.
+"""Documents from text files, JSON, Parquet or data sets.
 
-A source is a string: a path, a folder, a glob, the name of a data set, or
-`documentation:` for the documentation installed with Python and with some of
-this package's dependencies. Only one document, or a few hundred rows, is in
-memory at a time. The order is fixed: files are sorted by path.
+A source is a string: a path, a folder, a glob, or the name of a data set. Only
+one document, or a few hundred rows, is in memory at a time. The order is fixed:
+files are sorted by path.
 """
 
 import codecs
@@ -24,7 +23,6 @@ from bert_keras.data.data_sets import (
     is_data_set,
     parse_data_set,
 )
-from bert_keras.data.documentation import documented_modules
 from bert_keras.data.sentences import ends_sentence, split_sentences
 from bert_keras.errors import InputError
 from bert_keras.file_forms import (
@@ -40,7 +38,6 @@ from bert_keras.file_forms import (
 )
 from bert_keras.text.wordpiece import encodable
 
-DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences", "lines")
 ENDINGS = (".txt", ".text", ".md", ".jsonl", ".json")
 # WikiExtractor's files: AA/wiki_00, AA/wiki_01.
@@ -61,18 +58,16 @@ _ENDS = re.compile(r"\W$")
 
 @dataclasses.dataclass
 class Document:
-    """One text, such as a file, an article or the docstrings of a module.
+    """One text, such as a file or an article.
 
     Args:
         name: name of the document in messages and reports.
-        group: library, folder or data set of the document; "" for none.
         paragraphs: the text as paragraphs or, with `sentences_given`, as
             sentences.
         sentences_given: True if each paragraph is one sentence.
     """
 
     name: str
-    group: str
     paragraphs: list[str]
     sentences_given: bool = False
 
@@ -144,19 +139,16 @@ def read_documents(
     Args:
         source: a text file, a folder, a glob, a data set, such as
             `tfds:wikipedia/20230601.en` or `hf:NAME/CONFIG:SPLIT` (without a
-            split, "train"), or `documentation:` (the documentation
-            installed with Python and with some packages). In a folder and its
-            subfolders, files that end in `.parquet`, `.txt`, `.text`, `.md`,
-            `.jsonl` or `.json`, and WikiExtractor's `wiki_00`, are read, unless
-            the name of the file or of a subfolder begins with ".";
-            `list_unread` lists the others. All except Parquet may be packed:
-            `.txt.gz`, `.bz2`, `.xz` or `.zst`. Headings, lists and tables of
-            Wikipedia data sets are skipped.
+            split, "train"). In a folder and its subfolders, files that end in
+            `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json`, and
+            WikiExtractor's `wiki_00`, are read, unless the name of the file or
+            of a subfolder begins with "."; `list_unread` lists the others. All
+            except Parquet may be packed: `.txt.gz`, `.bz2`, `.xz` or `.zst`.
+            Headings, lists and tables of Wikipedia data sets are skipped.
         reading: None for `Reading()`.
 
     Returns:
-        An iterator over the documents that have text. A document's `group` is
-        its folder below `source`, the data set's name, or the library.
+        An iterator over the documents that have text.
 
     Raises:
         InputError: there is no file or no text, a file is damaged or not UTF-8,
@@ -165,12 +157,7 @@ def read_documents(
             `column_rows` cannot read the source.
     """
     reading = reading or Reading()
-    if source == DOCUMENTATION:
-        documents = (
-            Document(name, group, sentences, sentences_given=True)
-            for name, group, sentences in documented_modules()
-        )
-    elif is_data_set(source):
+    if is_data_set(source):
         documents = _read_data_set(source, reading)
     else:
         documents = _read_files(*find_files(source), reading)
@@ -201,9 +188,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
 
 def list_unread(source: str) -> list[str]:
     """Return the files in a folder that are not read, except hidden files."""
-    if source == DOCUMENTATION or is_data_set(source):
-        return []
-    if files.is_file(source) or not files.is_folder(source):
+    if is_data_set(source) or not files.is_folder(source):
         return []
     return [path for path in _list_folder(source) if not _is_text(path)]
 
@@ -228,8 +213,7 @@ def _read_files(
 ) -> Iterator[Document]:
     for path in paths:
         name = os.path.relpath(path, root or ".")
-        group = os.path.dirname(name).replace(os.sep, "/")
-        yield from read_file(path, name, group, reading)
+        yield from read_file(path, name, reading)
 
 
 def _not_empty(documents: Iterator[Document], source: str):
@@ -244,9 +228,7 @@ def _not_empty(documents: Iterator[Document], source: str):
         )
 
 
-def read_file(
-    path: str, name: str, group: str, reading: Reading
-) -> Iterator[Document]:
+def read_file(path: str, name: str, reading: Reading) -> Iterator[Document]:
     """Yield the documents of a file, except documents without text.
 
     A text file that is one document is read as a whole. From other files, one
@@ -256,7 +238,7 @@ def read_file(
     for number, paragraphs, given in parts:
         if paragraphs:
             title = name if number is None else f"{name}#{number}"
-            yield Document(title, group, paragraphs, given)
+            yield Document(title, paragraphs, given)
 
 
 def _read_parts(path: str, reading: Reading):
@@ -523,7 +505,7 @@ def _read_data_set(source: str, reading: Reading) -> Iterator[Document]:
         passages = "\n".join(_select_passages(text, name, text_field))
         paragraphs = _split_paragraphs(passages, reading)
         if paragraphs:
-            yield Document(f"{name}:{split}#{number - 1}", name, paragraphs)
+            yield Document(f"{name}:{split}#{number - 1}", paragraphs)
 
 
 # wiki40b marks titles, sections and paragraphs in the text.

@@ -23,7 +23,6 @@ from bert_keras.data.building import (
     work_folder,
 )
 from bert_keras.data.corpus import (
-    DOCUMENTATION,
     Document,
     Reading,
     read_documents,
@@ -149,8 +148,8 @@ def create_from_files(
     """Run `create_pretraining_data` with a task for each input file and shard.
 
     The files have the same bytes. This process assembles the stores, and
-    tokenises data sets and `documentation:` by itself. After an interruption, a
-    second call makes only the missing token files and shards.
+    tokenises data sets by itself. After an interruption, a second call makes
+    only the missing token files and shards.
 
     Args:
         source: see `read_documents`. The files must have the same paths on
@@ -164,7 +163,7 @@ def create_from_files(
     tokens = os.path.join(folder, "tokens")
     with one_writer(folder), remove_parts_after_error(tokens):
         rules = options.held_out_share, options.sentences
-        if source == DOCUMENTATION or is_data_set(source):
+        if is_data_set(source):
             documents = read_documents(source, reading)
             stores = build_stores(documents, tokenizer, tokens, *rules)
         else:

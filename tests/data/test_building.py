@@ -43,9 +43,9 @@ def small_parts(monkeypatch):
 
 def test_a_store_holds_the_ids_of_each_sentence(tokenizer, tmp_path):
     documents = [
-        Document("a", "", ["Word1 word2. Word3?", "word4 word5."]),
-        Document("b", "", [" "]),
-        Document("c", "", ["word6.", "", "word7. word8."], True),
+        Document("a", ["Word1 word2. Word3?", "word4 word5."]),
+        Document("b", [" "]),
+        Document("c", ["word6.", "", "word7. word8."], True),
     ]
     store = build_stores(documents, tokenizer, str(tmp_path))["train"]
     texts = [
@@ -91,7 +91,7 @@ def test_held_out_documents_are_in_the_other_store(tokenizer, tmp_path):
 
 def test_named_documents_are_held_out_and_not_trained_on(tokenizer, tmp_path):
     documents = corpus(20)
-    kept = [documents[3], documents[7], Document("z", "", ["Word1 word2."])]
+    kept = [documents[3], documents[7], Document("z", ["Word1 word2."])]
     stores = build_stores(
         documents, tokenizer, str(tmp_path), held_out=iter(kept)
     )

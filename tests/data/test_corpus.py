@@ -16,7 +16,6 @@ from bert_keras.data.corpus import (
     held_out,
     read_documents,
 )
-from bert_keras.data.documentation import prose
 from bert_keras.errors import InputError
 
 
@@ -24,14 +23,13 @@ def read(source, **arguments):
     return list(read_documents(str(source), Reading(**arguments)))
 
 
-def test_a_folder_gives_one_document_a_file_sorted_with_its_folder(tmp_path):
+def test_a_folder_gives_one_document_a_file_sorted(tmp_path):
     for name in ("b.txt", "sub/deep/c.txt", "sub/a.txt", "ignored.png"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"This is {name}.\nA second paragraph.\n")
     found = read(tmp_path)
     assert [d.name for d in found] == ["b.txt", "sub/a.txt", "sub/deep/c.txt"]
-    assert [d.group for d in found] == ["", "sub", "sub/deep"]
     assert found[0].paragraphs == ["This is b.txt.", "A second paragraph."]
     assert not found[0].sentences_given
     for pattern in ("**", "su?"):
@@ -306,88 +304,14 @@ def test_a_line_without_end_is_refused_with_its_number(
 
 
 def test_held_out_documents_go_by_content_alone():
-    documents = [Document(str(i), "", [f"text {i}"]) for i in range(4_000)]
+    documents = [Document(str(i), [f"text {i}"]) for i in range(4_000)]
     held = [held_out(document, 0.05) for document in documents]
     assert 150 < sum(held) < 250  # expected: 200, standard deviation: 14
-    again = [Document("other", "g", d.paragraphs) for d in documents]
+    again = [Document("other", d.paragraphs) for d in documents]
     assert held == [held_out(document, 0.05) for document in again]
     assert not any(held_out(document, 0) for document in documents)
     more = [held_out(document, 0.2) for document in documents]
     assert all(m for h, m in zip(held, more, strict=True) if h)
-
-
-DOCSTRING = """Computes the mean of all values, one by one.
-
-    The values may be of `any` kind :class:`~a.b.Number`, see
-    [the guide](https://example.com/guide) or `this page <x.html>`_.
-
-    Usage:
-
-    >>> mean([1, 2])
-    1.5
-
-    ```python
-    import numpy as np
-    print("some code that is long enough to look like a sentence")
-    ```
-
-    Results so far::
-
-        a block of code that is also made of quite plain words
-
-    ==========  =====
-    Method      Time
-    ==========  =====
-
-    Args:
-        values: The numbers that are to be averaged,
-            all of them.
-        axis (int): Optional. The axis along which to go.
-
-    Parameters
-    ----------
-    out : ndarray
-        Where to put the result of it all.
-
-    * A list item with some words in it
-    * x
-    """
-
-
-def test_docstrings_become_plain_prose():
-    assert prose(DOCSTRING) == [
-        "Computes the mean of all values, one by one.",
-        "The values may be of any kind Number, see the guide or this page.",
-        "The numbers that are to be averaged, all of them.",
-        "The axis along which to go.",
-        "Where to put the result of it all.",
-        "A list item with some words in it",
-    ]
-
-
-@pytest.mark.long
-def test_the_installed_documentation_is_a_corpus(monkeypatch):
-    # Leave out TensorFlow's documentation, which takes most of the time.
-    monkeypatch.setattr(
-        "bert_keras.data.documentation.LIBRARIES",
-        ("numpy", "google.protobuf", "no_such_library"),
-    )
-    found = read("documentation:")
-    groups = {document.group for document in found}
-    assert groups == {"python", "numpy", "google.protobuf"}
-    names = [document.name for document in found]
-    assert len(set(names)) == len(names) > 500
-    assert "pydoc_data.topics.assert" in names
-    assert not any(".tests." in name for name in names)
-    sentences = [s for d in found for s in d.paragraphs]
-    assert len(set(sentences)) == len(sentences)
-    assert all(document.sentences_given for document in found)
-    text = " ".join(sentences)
-    assert len(text) > 1_000_000
-    words = text.lower().split()
-    share = sum(word in {"the", "of", "a", "to", "is", "in"} for word in words)
-    assert share > 0.15 * len(words)  # about 0.2 in English prose
-    assert ">>>" not in text and "```" not in text
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff"])

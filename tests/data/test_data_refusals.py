@@ -24,7 +24,7 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
 
-EMPTY = [Document("a", "", [" "])] * 5
+EMPTY = [Document("a", [" "])] * 5
 
 
 def test_rules_may_have_integers_of_numpy():

@@ -136,10 +136,10 @@ def test_a_corpus_may_be_parquet(tmp_path):
     write(tmp_path / "sub" / "b.parquet", table)
     (tmp_path / "c.txt").write_text("Three.")
     found = list(read_documents(str(tmp_path)))
-    assert [(d.name, d.group, d.paragraphs) for d in found] == [
-        ("a.parquet#1", "", ["One.", "Two."]),
-        ("c.txt", "", ["Three."]),
-        ("sub/b.parquet#1", "sub", ["Grün."]),
+    assert [(d.name, d.paragraphs) for d in found] == [
+        ("a.parquet#1", ["One.", "Two."]),
+        ("c.txt", ["Three."]),
+        ("sub/b.parquet#1", ["Grün."]),
     ]
     with pytest.raises(InputError, match="row 1: expected text in 'n', got 1"):
         list(

@@ -110,7 +110,7 @@ def test_a_line_without_marks_is_copied_once_not_once_a_piece():
 
 
 def test_given_sentences_are_not_split():
-    given = Document("a", "", ["One. Two.", "Three."], sentences_given=True)
+    given = Document("a", ["One. Two.", "Three."], sentences_given=True)
     assert document_sentences(given) == ["One. Two.", "Three."]
-    other = Document("a", "", ["One. Two.", "Three."])
+    other = Document("a", ["One. Two.", "Three."])
     assert document_sentences(other) == ["One.", "Two.", "Three."]

@@ -86,7 +86,6 @@ def corpus(count=60, seed=0):
     return [
         Document(
             f"document {number}",
-            "",
             [
                 " ".join(sentence(rng) for _ in range(rng.integers(1, 9)))
                 for _ in range(rng.integers(1, 6))

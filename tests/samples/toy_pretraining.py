@@ -51,7 +51,7 @@ def documents():
             for b in names[number % 2 :: 2]
             for verb, place in (("sailed", "waves"), ("climbed", "rocks"))
         ]
-        yield Document(str(number), f"{number}.txt", lines)
+        yield Document(str(number), lines)
 
 
 def write_data(

@@ -1,8 +1,9 @@
 """Read the documentation that is installed with Python, as English prose.
 
-The text consists of Python's language reference (`pydoc_data.topics`) and of
-the docstrings of the standard library and of the packages in `LIBRARIES`. So
-the text needs no download. Source files are parsed with `ast`, not imported.
+The demo trains on this text. It consists of Python's language reference
+(`pydoc_data.topics`) and of the docstrings of the standard library and of the
+packages in `LIBRARIES`, so it needs no download. Source files are parsed with
+`ast`, not imported.
 """
 
 import ast
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from pydoc_data.topics import topics
 
+from bert_keras.data.corpus import Document
 from bert_keras.data.sentences import split_sentences
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
@@ -143,8 +145,8 @@ _DOCUMENTED = (
 _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 
 
-def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (name, library, sentences) of each module or topic.
+def read_documentation() -> Iterator[tuple[str, Document]]:
+    """Yield (library, document) for each module or topic.
 
     The order is fixed. The library is "python" for the standard library and for
     topics of the language reference. A sentence that occurs again is skipped,
@@ -152,7 +154,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     without prose are skipped.
     """
     seen: set[str] = set()
-    for group, name, docstrings in _list_modules():
+    for library, name, docstrings in _list_modules():
         paragraphs = (text for doc in docstrings for text in prose(doc))
         sentences = []
         for text in paragraphs:
@@ -162,7 +164,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
                     seen.add(key)
                     sentences.append(sentence)
         if sentences:
-            yield name, group, sentences
+            yield library, Document(name, sentences, sentences_given=True)
 
 
 def _list_modules() -> Iterator[tuple[str, str, list[str]]]:
