@@ -18,19 +18,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from proofs import Proofs
+
+from tests.proofs import Proofs
 
 TESTS = Path(__file__).parent
-HELPERS = (
-    "",
-    "samples",
-    "oracles",
-    "devices",
-    "docs",
-    "fuzz",
-    "interop",
-    "golden",
-)
 # Tests in these files start no process and fit no model, unless marked `long`.
 # The fixture `no_process_no_fit` checks this. `-m fast` collects only these.
 FAST = """
@@ -89,7 +80,7 @@ def pytest_configure(config):
     else:  # XLA takes longer to compile a toy model than to run it
         flags = "--xla_backend_optimization_level=0"
         os.environ.setdefault("XLA_FLAGS", flags)
-    paths = [str(TESTS.parent), *(str(TESTS / name) for name in HELPERS)]
+    paths = [str(TESTS.parent), str(TESTS / "support" / "startup")]
     if "PYTHONPATH" in os.environ:
         paths.append(os.environ["PYTHONPATH"])
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
@@ -166,7 +157,7 @@ def no_process_no_fit(request):
 @pytest.fixture(scope="session", autouse=True)
 def verified_by_forks():
     """Exports are verified in forks; test_export.py uses a new interpreter."""
-    import forks
+    from tests.support import forks
 
     verify = sys.modules.get("bert_keras.serving.verify")
     if verify is None:
@@ -204,7 +195,7 @@ def made_once(tmp_path_factory):
 @pytest.fixture(scope="session")
 def toy_model(tmp_path_factory):
     """Folder of a one-layer model with the vocabulary `task_samples.PIECES`."""
-    from task_samples import save_toy_model
+    from tests.support.task_samples import save_toy_model
 
     return save_toy_model(tmp_path_factory.mktemp("toy") / "model")
 
@@ -212,7 +203,7 @@ def toy_model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def toy_data(tmp_path_factory):
     """Folder of pre-training data of `toy_pretraining`, with 30% held out."""
-    from toy_pretraining import write_data
+    from tests.support.toy_pretraining import write_data
 
     return write_data(tmp_path_factory.mktemp("toy_data") / "data")
 
@@ -225,9 +216,8 @@ def toy_export(made_once):
     `ids` with the input names of transformers. The default signature is
     `classify`.
     """
-    from served_samples import preprocessor, task_models
-
     from bert_keras.serving.export import export_saved_model
+    from tests.support.served_samples import preprocessor, task_models
 
     def make(folder):
         export_saved_model(
@@ -253,10 +243,9 @@ def toy_served(toy_export):
 @pytest.fixture(scope="session")
 def classifier_export(made_once):
     """Folder of a portable SavedModel: a classifier into "bad" and "good"."""
-    from served_samples import encoder, preprocessor, spread
-
     from bert_keras.modeling.task_models import BertClassifier
     from bert_keras.serving.export import export_saved_model
+    from tests.support.served_samples import encoder, preprocessor, spread
 
     def make(folder):
         model = spread(BertClassifier(encoder(), labels=["bad", "good"]))

@@ -10,10 +10,10 @@ import unicodedata
 
 import numpy as np
 import pytest
-from run_script import ROOT, call_script
-from task_samples import read_csv, write_csv
 
 import bert_keras
+from tests.support.run_script import ROOT, call_script
+from tests.support.task_samples import read_csv, write_csv
 
 # Language -> vocabulary flags, people, towns, a sentence per class, question.
 LANGUAGES = {

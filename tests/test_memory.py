@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import make_model
-from serving_process import predict, server
 
 from bert_keras.training.optimizers import adamw
+from tests.support.model_samples import make_model
+from tests.support.serving_process import predict, server
 
 IDS = np.random.default_rng(0).integers(1, 30, (8, 7))
 LABELS = IDS[:, 0] % 2

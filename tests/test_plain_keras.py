@@ -12,18 +12,24 @@ import json
 import os
 import sys
 
-import forks
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras.optimizers import SGD
-from model_samples import MODELS, STILL, fill, make_model, pretraining_batch
 from pytest import approx
-from test_devices import tf_configs
 
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.training.strategy import make_strategy
+from tests.support import forks
+from tests.support.device_processes import tf_configs
+from tests.support.model_samples import (
+    MODELS,
+    STILL,
+    fill,
+    make_model,
+    pretraining_batch,
+)
 
 ROWS, RANDOM = 5, np.random.default_rng(0)
 IDS = RANDOM.integers(1, 30, (ROWS, 6))

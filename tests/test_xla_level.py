@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from run_script import ROOT
+
+from tests.support.run_script import ROOT
 
 FILES = ["modeling/test_kernels.py", "training/test_optimizers.py"]
 

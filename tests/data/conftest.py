@@ -1,5 +1,6 @@
 import pytest
-from data_samples import toy_tokenizer
+
+from tests.support.data_samples import toy_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -12,15 +12,6 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from damages import flip
-from data_samples import (
-    contents,
-    corpus,
-    in_small_parts,
-    write_texts,
-)
-from script_flags import parse_flags
-from tfds_samples import write
 
 from bert_keras.data import beam, building
 from bert_keras.data.corpus import Reading, read_documents
@@ -31,6 +22,15 @@ from bert_keras.data.pretraining_data import (
 )
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
+from tests.support.damages import flip
+from tests.support.data_samples import (
+    contents,
+    corpus,
+    in_small_parts,
+    write_texts,
+)
+from tests.support.script_flags import parse_flags
+from tests.support.tfds_samples import write
 from tools import create_pretraining_data as script
 
 RULES = SamplingRules(16, 3)
@@ -123,7 +123,7 @@ def test_a_build_by_beam_has_the_bytes_of_a_local_one(
 KILLED = """
 import os, signal, sys
 import pytest
-from data_samples import in_small_parts, toy_tokenizer
+from tests.support.data_samples import in_small_parts, toy_tokenizer
 from bert_keras.data import beam, building, corpus, pretraining_data, sampling
 
 source, folder, owner, name, number = sys.argv[1:]

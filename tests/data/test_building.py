@@ -11,15 +11,6 @@ import sys
 
 import numpy as np
 import pytest
-from damages import cut, double, empty, flip, remove
-from data_samples import (
-    contents,
-    corpus,
-    corpus_hash,
-    in_small_parts,
-)
-from remote_folder import Killed
-from run_script import waiting_process
 
 from bert_keras.data import building, workers
 from bert_keras.data.building import build_stores
@@ -34,6 +25,15 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import check_store
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from tests.support.damages import cut, double, empty, flip, remove
+from tests.support.data_samples import (
+    contents,
+    corpus,
+    corpus_hash,
+    in_small_parts,
+)
+from tests.support.remote_folder import Killed
+from tests.support.run_script import waiting_process
 
 
 @pytest.fixture
@@ -430,7 +430,7 @@ def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
 
 WRITER = """
 import sys
-from data_samples import corpus, toy_tokenizer
+from tests.support.data_samples import corpus, toy_tokenizer
 from bert_keras.data.pretraining_data import create_pretraining_data
 
 def wait(*_):

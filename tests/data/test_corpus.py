@@ -5,7 +5,6 @@ import lzma
 
 import pytest
 import zstandard
-from shared_data import shared
 
 from bert_keras import file_forms
 from bert_keras.data import corpus
@@ -17,6 +16,7 @@ from bert_keras.data.corpus import (
     read_documents,
 )
 from bert_keras.errors import InputError
+from tests.support.shared_data import shared
 
 
 def read(source, **arguments):

@@ -8,7 +8,6 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import corpus, numbers, write_store
 
 from bert_keras.data.batches import pretraining_dataset
 from bert_keras.data.building import build_stores
@@ -23,6 +22,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
+from tests.support.data_samples import corpus, numbers, write_store
 
 EMPTY = [Document("a", [" "])] * 5
 

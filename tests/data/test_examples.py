@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from data_samples import write_store
 
 from bert_keras.data.examples import DrawnExamples, EpochWindows, fill_rows
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
+from tests.support.data_samples import write_store
 
 
 def test_windows_hold_every_unit_once_an_epoch(monkeypatch):

@@ -7,9 +7,10 @@ import sys
 import time
 
 import pytest
-from data_samples import contents
-from storage_server import storage_server
-from toy_pretraining import SMALLEST
+
+from tests.support.data_samples import contents
+from tests.support.storage_server import storage_server
+from tests.support.toy_pretraining import SMALLEST
 
 pytestmark = [
     pytest.mark.long,
@@ -22,8 +23,8 @@ BUILD = """
 import sys
 import pytest
 from bert_keras.data.batches import pretraining_dataset
-from data_samples import arrays, in_small_parts, same
-from toy_pretraining import RULES, write_data
+from tests.support.data_samples import arrays, in_small_parts, same
+from tests.support.toy_pretraining import RULES, write_data
 
 in_small_parts(pytest.MonkeyPatch())
 read = []

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from data_samples import numbers, toy_tokenizer
 
 from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.sampling import SamplingRules, gather
 from bert_keras.data.token_store import StoreWriter
+from tests.support.data_samples import numbers, toy_tokenizer
 
 HOLE = 2**31 + 5  # tokens of the first document, which stay unwritten
 

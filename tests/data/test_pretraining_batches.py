@@ -8,8 +8,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import arrays, numbers, same, write_store
-from run_script import ROOT
 
 from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 from bert_keras.data.examples import DrawnExamples
@@ -17,6 +15,8 @@ from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from tests.support.data_samples import arrays, numbers, same, write_store
+from tests.support.run_script import ROOT
 
 PLAIN = SamplingRules(64, max_predictions=9)
 PACKED = SamplingRules(256, max_predictions=40, packed=True)

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import numbers, write_store
 
 from bert_keras.data import record_files
 from bert_keras.data.pretraining_data import write_records
@@ -13,6 +12,7 @@ from bert_keras.data.record_files import (
 )
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
+from tests.support.data_samples import numbers, write_store
 
 RULES = SamplingRules(64, max_predictions=9)
 

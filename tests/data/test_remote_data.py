@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from damages import flip
-from data_samples import contents, corpus, in_small_parts
-from remote_folder import Killed, object_store
 
 from bert_keras import files, folder_lock
 from bert_keras.data import token_store
@@ -23,6 +20,9 @@ from bert_keras.data.pretraining_data import (
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
+from tests.support.damages import flip
+from tests.support.data_samples import contents, corpus, in_small_parts
+from tests.support.remote_folder import Killed, object_store
 
 RULES = SamplingRules(16, 3)
 

@@ -2,8 +2,6 @@ import random
 
 import numpy as np
 import pytest
-from data_samples import numbers, write_store
-from published_rules import masked, masked_words, pairs_of_document, shortened
 from scipy import stats
 
 from bert_keras.data.batches import pretraining_dataset
@@ -17,6 +15,13 @@ from bert_keras.data.sampling import (
     truncate,
 )
 from bert_keras.text.masking import choose_words, generator, mask_rows
+from tests.support.data_samples import numbers, write_store
+from tests.support.published_rules import (
+    masked,
+    masked_words,
+    pairs_of_document,
+    shortened,
+)
 
 # If two samples follow the same rule, 1 of 10,000 tests has a p-value below
 # this number.

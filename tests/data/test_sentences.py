@@ -1,8 +1,8 @@
 import pytest
-from shared_data import shared
 
 from bert_keras.data.corpus import Document
 from bert_keras.data.sentences import document_sentences, split_sentences
+from tests.support.shared_data import shared
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,6 @@ import os
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from glue_samples import random_outputs, write_glue
-from script_flags import parse_flags
-from tfds_samples import write
-from toy_words import preprocessor
 
 import bert_keras
 from bert_keras import InputError
@@ -23,6 +19,10 @@ from official_tasks.tasks.conll import CONLL_2003, WIKI_ANN
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
+from tests.support.glue_samples import random_outputs, write_glue
+from tests.support.script_flags import parse_flags
+from tests.support.tfds_samples import write
+from tests.support.toy_words import preprocessor
 from tools import extract_features, mine_negatives
 
 WIKIPEDIA = "wikipedia/20230601.en"

@@ -1,51 +1,25 @@
 """Training ends with the same weights on any number of devices."""
 
 import functools
-import json
 import os
-import socket
-import subprocess
-import sys
 import tempfile
 
-import forks
 import numpy as np
 import pytest
-from run_script import WITHOUT_TENSORFLOW
-from train_on_devices import check
+
+from tests.support.device_processes import finish, start, tf_configs
+from tests.support.run_script import WITHOUT_TENSORFLOW
+from tests.support.train_on_devices import check
 
 HERE = os.path.dirname(__file__)
-
-
-def start(script, *arguments, **environment):
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
-    words = [*script, *arguments]
-    if environment.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
-        return forks.start(words, env=environment)
-    return subprocess.Popen(
-        [sys.executable, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-
-
-def finish(*processes):
-    try:
-        for process in processes:
-            out, errors = process.communicate(timeout=7200)
-            assert process.returncode == 0, (out + errors)[-4000:]
-    finally:
-        for process in processes:
-            process.kill()
+PROGRAM = "tests.support.train_on_devices"
 
 
 def train(devices, cases, *, dtype="float32", **environment):
     """Run `train_on_devices.py`; return case -> name -> array."""
-    script = [os.path.join(HERE, "train_on_devices.py")]
+    script = ["-m", PROGRAM]
     if environment.get("KERAS_BACKEND") == "jax":
-        run = f"import runpy; runpy.run_path({script[0]!r}, None, '__main__')"
+        run = f"import runpy; runpy.run_module({PROGRAM!r}, None, '__main__')"
         script = ["-c", WITHOUT_TENSORFLOW + run]
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out")
@@ -80,19 +54,6 @@ def train_workers(arguments, environment):
     with first, second:
         for name in first.files:
             np.testing.assert_array_equal(first[name], second[name], name)
-
-
-def tf_configs():
-    """Return the TF_CONFIG of each of two workers on this host."""
-    cluster = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
-    tasks = [{"type": "worker", "index": index} for index in range(2)]
-    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
-
-
-def free_port():
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]
 
 
 @functools.cache

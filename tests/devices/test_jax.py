@@ -5,17 +5,19 @@ import subprocess
 import sys
 
 import pytest
-from run_script import ROOT, WITHOUT_TENSORFLOW
-from test_devices import HERE, finish, start
 
 from bert_keras.errors import InputError
+from tests.support.device_processes import finish, start
+from tests.support.run_script import ROOT, WITHOUT_TENSORFLOW
 
-REFUSED_STEPS = os.path.join(HERE, "refused_steps.py")
+REFUSED_STEPS = ["-m", "tests.support.refused_steps"]
 FORWARD = """
 import keras, numpy as np
 import bert_keras
-from model_samples import numpy_weights, pretraining_batch, random_encoder
-from numpy_bert import encode
+from tests.support.model_samples import (
+    numpy_weights, pretraining_batch, random_encoder
+)
+from tests.support.numpy_bert import encode
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.embedder import BertEmbedder
 
@@ -82,7 +84,7 @@ import re, sys
 import keras, numpy as np
 from bert_keras import BertClassifier, adamw
 from bert_keras.interop.saving import save_model
-from model_samples import random_encoder, random_inputs
+from tests.support.model_samples import random_encoder, random_inputs
 
 x, y = random_inputs(batch=4), np.array([0, 1, 1, 0])
 
@@ -129,7 +131,7 @@ SHARED_ENCODER = """
 import warnings
 import bert_keras, keras, numpy as np
 from bert_keras import BertClassifier, BertTagger, adamw
-from model_samples import random_encoder, random_inputs
+from tests.support.model_samples import random_encoder, random_inputs
 
 warnings.filterwarnings("error", "Gradients do not exist")
 x, y = random_inputs(batch=4), np.array([0, 1, 1, 0])
@@ -173,7 +175,7 @@ for optimizer, dtype in (
 CACHED_GRADIENTS = """
 import bert_keras, keras, jax, numpy as np
 from jax import numpy as jnp
-from model_samples import fill, make_model
+from tests.support.model_samples import fill, make_model
 
 ids = np.random.default_rng(0).integers(1, 30, (6, 3, 6))
 numbers = np.arange(18).reshape(6, 3) % 11
@@ -222,7 +224,7 @@ for accumulate in (1, 2, 3):
 LOST = """
 import jax, keras, numpy as np
 from bert_keras import BertClassifier
-from model_samples import make_encoder
+from tests.support.model_samples import make_encoder
 
 def loss(y, logits):
     shape = jax.ShapeDtypeStruct((), "float32")
@@ -241,16 +243,17 @@ for method in ("evaluate", "fit"):
 """
 
 
-def run(script, *arguments):
+def run(*words):
     environment = {
         "KERAS_BACKEND": "jax",
         # Compilation takes most of the time.
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
     }
-    code = [] if os.path.exists(script) else ["-c"]
+    if words[0] != "-m":
+        words = ["-c", *words]
     done = subprocess.run(
-        [sys.executable, *code, script, *map(str, arguments)],
+        [sys.executable, *map(str, words)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -261,7 +264,9 @@ def run(script, *arguments):
 EXPORT_AND_LAST_BATCH = """
 import keras, numpy as np, sys
 import tensorflow as tf
-from model_samples import fill, make_inputs, make_model, random_inputs
+from tests.support.model_samples import (
+    fill, make_inputs, make_model, random_inputs
+)
 
 for name in ("chooser", "pretrainer"):
     model, x = fill(make_model(name)), make_inputs(name)
@@ -372,14 +377,14 @@ def test_micro_batches_have_the_negatives_of_the_whole_batch():
 def test_a_failed_step_keeps_the_weights():
     """Each reason is checked with one method; the long test checks all."""
     pytest.importorskip("tensorflow")
-    finish(start([REFUSED_STEPS]))
+    finish(start(REFUSED_STEPS))
 
 
 @pytest.mark.long
 def test_a_failed_step_keeps_the_weights_in_all_methods_and_on_jax():
     pytest.importorskip("jax", reason="jax is not installed")
-    finish(start([REFUSED_STEPS, "long"]))
-    run(REFUSED_STEPS, "long")
+    finish(start(REFUSED_STEPS, "long"))
+    run(*REFUSED_STEPS, "long")
     run(LOST)
 
 

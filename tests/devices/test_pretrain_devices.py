@@ -5,12 +5,12 @@ import os
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from test_devices import finish, start, tf_configs
-from toy_pretraining import read_lines
 
 from bert_keras.training import checkpoint
+from tests.support.device_processes import finish, start, tf_configs
+from tests.support.toy_pretraining import read_lines
 
-SCRIPT = [os.path.join(os.path.dirname(__file__), "pretrain_on_devices.py")]
+SCRIPT = ["-m", "tests.support.pretrain_on_devices"]
 
 
 def stopped(*processes):

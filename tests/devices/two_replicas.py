@@ -16,17 +16,6 @@ import weakref
 import keras
 import numpy as np
 import tensorflow as tf
-import train_on_devices
-from model_samples import (
-    MODELS,
-    STILL,
-    fill,
-    make_encoder,
-    make_model,
-    pretraining_batch,
-    random_inputs,
-)
-from run_script import ROOT
 
 import bert_keras
 from bert_keras.modeling.attention import TransformerLayer
@@ -41,6 +30,17 @@ from bert_keras.training.optimizers import AdamW, Lamb, adamw
 from bert_keras.training.similarity import CoSENT, InBatchNegatives
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
+from tests.support import train_on_devices
+from tests.support.model_samples import (
+    MODELS,
+    STILL,
+    fill,
+    make_encoder,
+    make_model,
+    pretraining_batch,
+    random_inputs,
+)
+from tests.support.run_script import ROOT
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],

@@ -10,9 +10,9 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-from run_script import ROOT
 
 import bert_keras
+from tests.support.run_script import ROOT
 
 # Replacements in the cells, so that the cells take seconds.
 SMALLER = {

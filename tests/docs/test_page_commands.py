@@ -6,39 +6,37 @@ cannot be made fast by flags has its own test file.
 
 import contextlib
 import json
-import re
 import shutil
 from typing import NamedTuple
 
-import numpy_bert
 import pytest
-import tiny
 from baselines import rows
-from data_samples import corpus, toy_tokenizer
-from foreign_formats import (
+
+import bert_keras
+from bert_keras.data.batches import check_source
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+from tests.support import numpy_bert, tiny
+from tests.support.data_samples import corpus, toy_tokenizer
+from tests.support.foreign_formats import (
     GOOGLE_CONFIG,
     write_google,
     write_json,
     write_model_garden,
 )
-from glue_samples import write_glue
-from model_samples import numpy_weights
-from page_commands import commands, script_of
-from run_script import ROOT, call_script
-from served_samples import encoder, preprocessor, spread
-from task_samples import save_toy_model, sentences, write_csv, write_reviews
-from tfds_samples import write
-from toy_pretraining import documents, save_pretrainer
-from weight_names import CLASSIFIER
-
-import bert_keras
-from bert_keras.data.batches import check_source
-from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
-
-
-def python_of(page, folder="docs"):
-    text = (ROOT / folder / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+from tests.support.glue_samples import write_glue
+from tests.support.model_samples import numpy_weights
+from tests.support.page_commands import commands, python_of, script_of
+from tests.support.run_script import ROOT, call_script
+from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.task_samples import (
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
+from tests.support.tfds_samples import write
+from tests.support.toy_pretraining import documents, save_pretrainer
+from tests.support.weight_names import CLASSIFIER
 
 
 def prepare_data(folder):

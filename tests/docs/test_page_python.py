@@ -9,12 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import corpus, toy_tokenizer
-from run_script import ROOT
 from safetensors.numpy import load_file
-from served_samples import encoder, preprocessor, spread
-from task_samples import sentences, write_reviews
-from test_page_commands import python_of
 
 import bert_keras
 from bert_keras.data import record_files
@@ -24,6 +19,11 @@ from bert_keras.data.pretraining_data import (
 )
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import UntrainedWarning
+from tests.support.data_samples import corpus, toy_tokenizer
+from tests.support.page_commands import python_of
+from tests.support.run_script import ROOT
+from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.task_samples import sentences, write_reviews
 
 pytestmark = pytest.mark.release
 

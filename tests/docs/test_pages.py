@@ -5,8 +5,14 @@ import dataclasses
 import re
 
 import pytest
-from page_commands import commands, commands_in, flags_of, script_of
-from run_script import ROOT
+
+from tests.support.page_commands import (
+    commands,
+    commands_in,
+    flags_of,
+    script_of,
+)
+from tests.support.run_script import ROOT
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ import diagrams
 import flag_tables
 import pytest
 import site_pages
-from run_script import ROOT, run_script
 
 import bert_keras
+from tests.support.run_script import ROOT, run_script
 
 
 def test_links_are_moved_into_the_site():

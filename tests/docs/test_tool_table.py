@@ -4,9 +4,8 @@ import json
 import re
 import shlex
 
-from run_script import ROOT
-
 from official_tasks.tasks.registry import TASKS
+from tests.support.run_script import ROOT
 
 
 def tool_files():

@@ -1,15 +1,15 @@
 """Toy data, toy weights and one finished run for all tests of the engine."""
 
 import pytest
-from task_samples import (
+
+from official_tasks.engine import finetuning
+from official_tasks.tasks.own_tasks import classify_task
+from tests.support.task_samples import (
     QUICK,
     eager_functions,
     save_toy_model,
     write_reviews,
 )
-
-from official_tasks.engine import finetuning
-from official_tasks.tasks.own_tasks import classify_task
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import fill, random_encoder
 
 from bert_keras import BertTagger, adamw
 from official_tasks.engine.batches import (
@@ -18,6 +17,7 @@ from official_tasks.engine.batches import (
 from official_tasks.engine.models import Predictor
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import fold_choices
+from tests.support.model_samples import fill, random_encoder
 
 LENGTHS = np.random.default_rng(0).integers(3, 30, 100)
 

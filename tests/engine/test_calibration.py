@@ -4,18 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from model_samples import fill
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import log_loss
-from task_samples import (
-    QUICK,
-    read_csv,
-    sentences,
-    write_csv,
-    write_reviews,
-)
 
 from bert_keras import BertPreprocessor, InputError
 from official_tasks.engine import finetuning
@@ -31,6 +23,14 @@ from official_tasks.tasks.own_tasks import (
     classify_task,
     multilabel_task,
     regress_task,
+)
+from tests.support.model_samples import fill
+from tests.support.task_samples import (
+    QUICK,
+    read_csv,
+    sentences,
+    write_csv,
+    write_reviews,
 )
 
 RANDOM = np.random.default_rng(0)

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss, matthews_corrcoef
-from task_samples import QUICK, write_csv
 
 from bert_keras import InputError
 from bert_keras.modeling.task_models import span_losses
@@ -34,6 +33,7 @@ from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Question
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import Tags, tag_task
+from tests.support.task_samples import QUICK, write_csv
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(9, 4)).astype("float32")

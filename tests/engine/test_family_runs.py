@@ -4,11 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import record_sentences
-import tiny
-from model_samples import fill
-from served_samples import live_answer, live_signatures
-from task_samples import eager_functions, write_csv
 
 from bert_keras import (
     BertClassifier,
@@ -29,6 +24,11 @@ from official_tasks.tasks.own_tasks import (
 )
 from official_tasks.tasks.pairs import Pair
 from official_tasks.tasks.retrieval import rank_task
+from tests.golden import record_sentences
+from tests.support import tiny
+from tests.support.model_samples import fill
+from tests.support.served_samples import live_answer, live_signatures
+from tests.support.task_samples import eager_functions, write_csv
 
 RUN = {
     "epochs": 1,

@@ -5,15 +5,15 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from feature_samples import TEXTS, encoder, save_encoder, states
-from run_script import ROOT, call_script
-from task_samples import eager_functions
-from toy_words import PIECES, preprocessor
 
 from bert_keras import BertEncoder, InputError, file_forms
 from bert_keras.modeling.recipes import RECIPES, find_recipe
 from official_tasks.engine import features
 from official_tasks.engine.features import PER, Extractor, write_features
+from tests.support.feature_samples import TEXTS, encoder, save_encoder, states
+from tests.support.run_script import ROOT, call_script
+from tests.support.task_samples import eager_functions
+from tests.support.toy_words import PIECES, preprocessor
 
 
 def extracted(recipe, texts=TEXTS, length=32, is_traced=False, **arguments):

@@ -13,18 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from run_script import run_script
 from safetensors.numpy import load_file
-from task_samples import (
-    GOOD,
-    QUICK,
-    eager_functions,
-    save_toy_model,
-    sentences,
-    write_csv,
-    write_reviews,
-)
-from test_devices import finish, start, tf_configs
 
 from bert_keras import (
     BertClassifier,
@@ -39,6 +28,17 @@ from official_tasks.engine.best_weights import TargetScale
 from official_tasks.engine.models import average_outputs
 from official_tasks.tasks.base import Defaults, Example, Metric
 from official_tasks.tasks.own_tasks import classify_task, regress_task
+from tests.support.device_processes import finish, start, tf_configs
+from tests.support.run_script import run_script
+from tests.support.task_samples import (
+    GOOD,
+    QUICK,
+    eager_functions,
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
 
 
 class Stopped(Exception):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.model_selection import StratifiedKFold
-from task_samples import QUICK, sentences, write_csv
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, folds, models, splits
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.own_tasks import classify_task, tags_task
+from tests.support.task_samples import QUICK, sentences, write_csv
 
 
 def test_folds_have_the_classes_that_scikit_learns_have():

@@ -10,16 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from run_script import call_script
 from safetensors.numpy import load_file
-from script_flags import parse_flags
-from task_samples import (
-    QUICK,
-    save_toy_model,
-    sentences,
-    write_csv,
-    write_reviews,
-)
 
 import bert_keras
 from bert_keras import InputError
@@ -38,6 +29,15 @@ from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.base import Encoded, Metric
 from official_tasks.tasks.own_tasks import classify_task
+from tests.support.run_script import call_script
+from tests.support.script_flags import parse_flags
+from tests.support.task_samples import (
+    QUICK,
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
 
 RATE = 1e-2
 IDS = np.random.default_rng(0).integers(5, 20, (6, 7))

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from glue_samples import write_glue
-from run_script import run_script
 
 from bert_keras import InputError
 from official_tasks.engine import leaderboard, runs
@@ -18,6 +16,8 @@ from official_tasks.engine.training import DivergedError
 from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.own_tasks import classify_task
+from tests.support.glue_samples import write_glue
+from tests.support.run_script import run_script
 
 DATA = "BERT_KERAS_DATA"
 # Table 1 of the paper: BERT BASE on the test sets, average 79.6, no WNLI.

@@ -5,17 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from model_samples import fill
 from scipy.special import expit, softmax
-from script_flags import parse_flags
-from served_samples import live_answer
-from task_samples import (
-    QUICK,
-    eager_functions,
-    read_csv,
-    sentences,
-    write_csv,
-)
 
 from bert_keras import BertPreprocessor, InputError
 from official_tasks import evaluate
@@ -32,6 +22,16 @@ from official_tasks.tasks.own_tasks import (
     classify_task,
     multilabel_task,
     regress_task,
+)
+from tests.support.model_samples import fill
+from tests.support.script_flags import parse_flags
+from tests.support.served_samples import live_answer
+from tests.support.task_samples import (
+    QUICK,
+    eager_functions,
+    read_csv,
+    sentences,
+    write_csv,
 )
 
 ROOM = 10  # tokens in a window

@@ -2,12 +2,8 @@
 
 import math
 
-import model_samples
 import numpy as np
-import numpy_bert
 import pytest
-from run_script import call_script
-from toy_words import preprocessor
 
 from bert_keras import BertEncoder, BertPretrainer, InputError
 from official_tasks.engine.masked_lm import (
@@ -15,6 +11,9 @@ from official_tasks.engine.masked_lm import (
     masked_rows,
     score_masked_lm,
 )
+from tests.support import model_samples, numpy_bert
+from tests.support.run_script import call_script
+from tests.support.toy_words import preprocessor
 
 TEXTS = ["he opens the door", "she closes it " * 9, "", "it"]
 

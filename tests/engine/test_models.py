@@ -6,12 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
-from foreign_formats import write_google, write_keras_hub
-from model_samples import fill
-from run_script import call_script
 from safetensors.numpy import load_file, save_file
-from task_samples import read_csv, save_toy_model, sentences, write_csv
 
 from bert_keras import (
     BertClassifier,
@@ -28,6 +23,16 @@ from official_tasks.engine.models import (
 )
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.own_tasks import classify_task
+from tests.support import tiny
+from tests.support.foreign_formats import write_google, write_keras_hub
+from tests.support.model_samples import fill
+from tests.support.run_script import call_script
+from tests.support.task_samples import (
+    read_csv,
+    save_toy_model,
+    sentences,
+    write_csv,
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import types
 
 import numpy as np
 import pytest
-from run_script import call_script, run_script
 
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
@@ -20,6 +19,7 @@ from official_tasks.engine.answers import Answers, _as_json, _find_best
 from official_tasks.engine.prediction import find_id, read_inputs
 from official_tasks.engine.training import Meter
 from official_tasks.tasks.forms.text_files import make_dialect
+from tests.support.run_script import call_script, run_script
 from tools.compare import compare, read_records
 
 ENTRY = {

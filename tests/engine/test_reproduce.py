@@ -5,10 +5,6 @@ import types
 from pathlib import Path
 
 import pytest
-from glue_samples import write_glue
-from page_commands import flags_of
-from run_script import call_script
-from toy_pretraining import PIECES, RULES, write_data
 
 from official_tasks import reproduce, script
 from official_tasks.pretraining.settings import (
@@ -16,6 +12,10 @@ from official_tasks.pretraining.settings import (
     Settings,
     model_sizes,
 )
+from tests.support.glue_samples import write_glue
+from tests.support.page_commands import flags_of
+from tests.support.run_script import call_script
+from tests.support.toy_pretraining import PIECES, RULES, write_data
 
 TINY = (
     "--num_layers=1 --hidden_dim=16 --num_heads=2 --sequence_length=16 "

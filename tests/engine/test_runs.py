@@ -5,10 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from script_flags import parse_flags
 from sklearn.metrics import classification_report
-from task_samples import save_toy_model, sentences, write_csv, write_reviews
-from test_devices import tf_configs
 
 from bert_keras import InputError
 from official_tasks import finetune
@@ -21,6 +18,14 @@ from official_tasks.tasks.own_tasks import (
     regress_task,
 )
 from official_tasks.tasks.registry import read_run_record
+from tests.support.device_processes import tf_configs
+from tests.support.script_flags import parse_flags
+from tests.support.task_samples import (
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
 
 
 def test_rates_and_seeds_keep_the_best_run(tmp_path, monkeypatch):

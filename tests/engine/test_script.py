@@ -8,9 +8,9 @@ import sys
 from fnmatch import fnmatch
 
 import pytest
-from run_script import ROOT, run_script
 
 from official_tasks import loading, progress, script
+from tests.support.run_script import ROOT, run_script
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 RETRIEVAL = {"text", "queries", "recall_at", "separator"}

@@ -3,14 +3,14 @@
 from collections import Counter
 
 import pytest
-from glue_samples import write_glue
-from task_samples import QUICK, write_reviews
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, splits
 from official_tasks.tasks.base import Example, Examples
 from official_tasks.tasks.glue import RTE, glue_task
 from official_tasks.tasks.own_tasks import classify_task
+from tests.support.glue_samples import write_glue
+from tests.support.task_samples import QUICK, write_reviews
 
 
 @pytest.mark.parametrize("name", ["train.csv", "dev.csv"])

@@ -8,7 +8,8 @@ import sys
 import time
 
 import pytest
-from run_script import ROOT
+
+from tests.support.run_script import ROOT
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 # A script that prints that it has reached a stage, then waits in it.

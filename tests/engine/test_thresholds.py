@@ -7,11 +7,8 @@ import shutil
 import numpy as np
 import pytest
 from scipy.special import expit
-from script_flags import parse_flags
-from served_samples import live_answer
 from sklearn.metrics import f1_score, log_loss, precision_recall_curve
 from sklearn.utils.class_weight import compute_class_weight
-from task_samples import QUICK, eager_functions, sentences, write_csv
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from official_tasks import predict
@@ -20,6 +17,14 @@ from official_tasks.engine.balance import BalancedLabels
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks import metrics
 from official_tasks.tasks.own_tasks import classify_task, multilabel_task
+from tests.support.script_flags import parse_flags
+from tests.support.served_samples import live_answer
+from tests.support.task_samples import (
+    QUICK,
+    eager_functions,
+    sentences,
+    write_csv,
+)
 
 RANDOM = np.random.default_rng(0)
 

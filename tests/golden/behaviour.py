@@ -1,7 +1,7 @@
 """Records results that no other library computes: data drawn from a store,
 and the losses of 20 training steps of each objective.
 
-    PYTHONPATH=.:tests/samples python tests/golden/behaviour.py
+    python -m tests.golden.behaviour
 
 Writes behaviour.json. Run it only with a reason for each changed value.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from toy_pretraining import write_data
 
 import bert_keras
 from bert_keras.data.batches import pretraining_dataset
@@ -23,6 +22,7 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.task_models import span_losses
 from bert_keras.modeling.weights import published_weights
+from tests.support.toy_pretraining import write_data
 
 HERE = Path(__file__).parent
 STEPS, ROWS, LENGTH, VOCABULARY = 20, 8, 12, 30

@@ -1,6 +1,6 @@
 """Records outputs of transformers in transformers.json, toy/ and heads/.
 
-    python tests/golden/record.py
+    python -m tests.golden.record
 
 Needs the extra `peers`. PyTorch and TensorFlow do not share a process, so a
 second process writes the packaged model as a Hugging Face folder.

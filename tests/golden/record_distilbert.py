@@ -1,6 +1,6 @@
 """Records outputs of transformers in distilbert.json and distilbert/.
 
-    python tests/golden/record_distilbert.py
+    python -m tests.golden.record_distilbert
 
 Needs the extra `peers`.
 """
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 import transformers
-from record import TOY_ROWS
 from transformers import DistilBertConfig
+
+from tests.golden.record import TOY_ROWS
 
 HERE = Path(__file__).parent
 HEADS = {

@@ -1,6 +1,6 @@
 """Records PEFT adapters in peft/, and their logits in peft.json.
 
-    python tests/golden/record_peft.py
+    python -m tests.golden.record_peft
 
 Needs the extra `peers`.
 """
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, get_peft_model
-from record import TOY, TOY_ROWS
 from transformers import BertConfig, BertForSequenceClassification
+
+from tests.golden.record import TOY, TOY_ROWS
 
 HERE = Path(__file__).parent
 SMALL = {"hidden_size": 8, "intermediate_size": 12, "num_labels": 3}

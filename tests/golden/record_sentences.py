@@ -1,6 +1,6 @@
 """Records vectors of sentence-transformers in sentences.json.
 
-    python tests/golden/record_sentences.py
+    python -m tests.golden.record_sentences
 
 Writes the model, tiny and random, to sentences/. Needs the extra `peers`.
 """

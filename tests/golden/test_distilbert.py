@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import edit_config
 
 import bert_keras
 from bert_keras.interop.saving import save_model
+from tests.support.tiny import edit_config
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "distilbert.json").read_text("utf-8"))

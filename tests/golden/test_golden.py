@@ -6,7 +6,6 @@ record.py and behaviour.py next to this file record them.
 import json
 from pathlib import Path
 
-import behaviour
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ import bert_keras
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.task_models import span_losses
 from bert_keras.modeling.weights import published_weights, split_trainable
+from tests.golden import behaviour
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "transformers.json").read_text("utf-8"))

@@ -1,6 +1,6 @@
 """This script records the ids of transformers for each tokenizer setting.
 
-    python tests/golden/tokenizer_cases.py
+    python -m tests.golden.tokenizer_cases
 
 It writes tokenizers.json again. It needs the extra `peers`.
 """

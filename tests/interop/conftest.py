@@ -9,7 +9,8 @@ from unittest import mock
 import huggingface_hub
 import keras
 import pytest
-from weight_samples import write_samples
+
+from tests.support.weight_samples import write_samples
 
 
 @pytest.fixture(scope="session")

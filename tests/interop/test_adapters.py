@@ -7,15 +7,15 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from model_samples import SMALL, fill, random_inputs
 from safetensors.numpy import load_file, save_file
-from task_samples import save_toy_model
 
 import bert_keras
 from bert_keras import InputError, enable_lora, load_lora, save_lora
 from bert_keras.interop.peft import CONFIG, KEY, WEIGHTS
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import read_metadata
+from tests.support.model_samples import SMALL, fill, random_inputs
+from tests.support.task_samples import save_toy_model
 
 LABELS = ["bad", "good"]
 

@@ -5,9 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
-from run_script import ROOT, call_script
-from tiny import CLASSES
 
 from bert_keras import BertPreprocessor, WordPieceTokenizer
 from bert_keras.errors import InputError
@@ -21,6 +18,9 @@ from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.opening import open_checkpoint, read_text
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights
+from tests.support import tiny
+from tests.support.run_script import ROOT, call_script
+from tests.support.tiny import CLASSES
 
 SCRIPT = ROOT / "tools" / "convert_checkpoint.py"
 

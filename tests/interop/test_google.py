@@ -3,28 +3,27 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-import weight_names
-from foreign_formats import (
+
+from bert_keras.interop.opening import open_checkpoint, read_text
+from bert_keras.interop.presets import load_model
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny, weight_names
+from tests.support.foreign_formats import (
     write_google,
     write_model_garden,
     write_tf_checkpoint,
     write_tf_hub,
 )
-from model_samples import assert_holds
-from tiny import CLASSES
-from weight_names import (
+from tests.support.model_samples import assert_holds
+from tests.support.tiny import CLASSES
+from tests.support.weight_names import (
     CLASSIFIER,
     ENCODER,
     GOOGLE,
     PRETRAINER,
     SPAN,
 )
-
-from bert_keras.interop.opening import open_checkpoint, read_text
-from bert_keras.interop.presets import load_model
-from bert_keras.interop.tensors import WeightsError
-from bert_keras.text.preprocessor import BertPreprocessor
 
 KINDS = {
     "BertEncoder": "",

@@ -1,17 +1,10 @@
 """Loading of Hugging Face folders in old and new formats of transformers."""
 
 import json
-import os
 
 import numpy as np
 import pytest
-import tiny
-import weight_names
-from foreign_formats import tensorflow_arrays, write_tf_model
-from model_samples import assert_holds
 from safetensors.numpy import load_file, save_file
-from tiny import CLASSES
-from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
 
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface_weights
@@ -22,51 +15,16 @@ from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
-
-CONFIG = {
-    "model_type": "bert",
-    "vocab_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "hidden_size": 6,
-    "intermediate_size": 10,
-    "max_position_embeddings": 16,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-}
-KINDS = {
-    "BertModel": ("BertEncoder", ""),
-    "BertForPreTraining": ("BertPretrainer", PRETRAINER),
-    "BertForSequenceClassification": ("BertClassifier", CLASSIFIER),
-    "BertForQuestionAnswering": ("BertSpanPredictor", SPAN),
-}
-
-
-def folder_of(folder, kind="BertModel", rename=lambda name: name, **config):
-    """Write a folder as transformers does; return name -> array."""
-    os.makedirs(folder, exist_ok=True)
-    tables = ENCODER, KINDS[kind][1]
-    numbers = weight_names.weights(*tables)
-    tensors = {}
-    for name, theirs in weight_names.names(HUGGINGFACE, *tables).items():
-        array = numbers[name]
-        if name.endswith("/kernel"):
-            array = array.T
-        if name.startswith("encoder/") and kind != "BertModel":
-            theirs = f"bert.{theirs}"
-        tensors[rename(theirs)] = np.ascontiguousarray(array)
-    save_file(tensors, os.path.join(folder, "model.safetensors"))
-    if kind == "BertForSequenceClassification":
-        config.setdefault("id2label", {"0": "no", "1": "so", "2": "yes"})
-    write_json(
-        folder, "config.json", {**CONFIG, "architectures": [kind], **config}
-    )
-    return numbers
-
-
-def write_json(folder, name, value):
-    with open(os.path.join(folder, name), "w") as file:
-        json.dump(value, file)
+from tests.support import tiny
+from tests.support.foreign_formats import tensorflow_arrays, write_tf_model
+from tests.support.huggingface_folders import (
+    CONFIG,
+    KINDS,
+    folder_of,
+    write_json,
+)
+from tests.support.model_samples import assert_holds
+from tests.support.tiny import CLASSES
 
 
 @pytest.mark.parametrize("kind", KINDS)

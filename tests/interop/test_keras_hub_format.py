@@ -7,10 +7,6 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-import tiny
-import weight_names
-from tiny import CLASSES
-from weight_names import ENCODER, KERAS_HUB
 
 from bert_keras.interop.convert import model_class
 from bert_keras.interop.opening import open_checkpoint
@@ -18,6 +14,9 @@ from bert_keras.interop.presets import load_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny, weight_names
+from tests.support.tiny import CLASSES
+from tests.support.weight_names import ENCODER, KERAS_HUB
 
 
 def backbone(package="keras_hub", **changes):

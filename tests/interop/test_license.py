@@ -1,7 +1,6 @@
 """The license stays with the weights, from their source to the export."""
 
 import pytest
-from served_samples import encoder, preprocessor, spread
 
 from bert_keras import json_files
 from bert_keras.interop.convert import convert
@@ -12,6 +11,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import CARD
+from tests.support.served_samples import encoder, preprocessor, spread
 
 TEXT = "Do as you like, but say who made it.\n"
 STATED = "---\nlanguage: en\nlicense: apache-2.0\n---\n# BERT\n"

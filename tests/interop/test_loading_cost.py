@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import tiny
 
 from bert_keras.interop.huggingface import names
 from bert_keras.interop.tensors import map_name
@@ -18,6 +17,7 @@ from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.weights import published_weights
+from tests.support import tiny
 
 MEASURE = """
 import sys

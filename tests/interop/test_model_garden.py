@@ -6,16 +6,22 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-import weight_names
-from foreign_formats import write_objects, write_pieces
-from model_samples import assert_holds
-from shared_data import shared
-from tiny import CLASSES
-from weight_names import CLASSIFIER, ENCODER, MODEL_GARDEN, PRETRAINER, TF_HUB
 
 from bert_keras.errors import UntrainedWarning
 from bert_keras.interop.presets import load_model
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import weight_names
+from tests.support.foreign_formats import write_objects, write_pieces
+from tests.support.model_samples import assert_holds
+from tests.support.shared_data import shared
+from tests.support.tiny import CLASSES
+from tests.support.weight_names import (
+    CLASSIFIER,
+    ENCODER,
+    MODEL_GARDEN,
+    PRETRAINER,
+    TF_HUB,
+)
 
 # Variable's name -> path in a `BertEncoderV2`.
 V2 = {

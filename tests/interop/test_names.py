@@ -11,11 +11,7 @@ import urllib.response
 import zipfile
 
 import pytest
-import tiny
-from foreign_formats import write_google, write_tf_model
 from safetensors.numpy import load_file
-from test_huggingface import folder_of
-from test_sentence_transformers import sentence_folder
 
 from bert_keras.errors import InputError
 from bert_keras.interop import downloads as releases
@@ -33,6 +29,9 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny
+from tests.support.foreign_formats import write_google, write_tf_model
+from tests.support.huggingface_folders import folder_of, sentence_folder
 
 LOWER = [f"word{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(1200)]
 LOWER = [word.replace("word", "w") for word in LOWER]

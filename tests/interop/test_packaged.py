@@ -3,24 +3,20 @@
 import os
 import shutil
 import socket
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
-from run_script import ROOT
+from pack_preset import pack
 from safetensors.numpy import load_file
-from tiny import INPUTS, largest_difference, preprocessor
-from tiny import model as toy
 
 import bert_keras
 from bert_keras.errors import UntrainedWarning
 from bert_keras.interop import downloads
 from bert_keras.modeling.weights import published_weights
 from official_tasks.engine.models import list_model_files
-
-sys.path.insert(0, str(ROOT / "tools" / "maintenance"))
-from pack_preset import pack  # noqa: E402
+from tests.support.tiny import INPUTS, largest_difference, preprocessor
+from tests.support.tiny import model as toy
 
 NAME = "bert_keras_mini_en"
 

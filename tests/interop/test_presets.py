@@ -10,17 +10,6 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import tiny
-from model_samples import fill
-from remote_folder import object_store
-from tiny import (
-    INPUTS,
-    PIECES,
-    encoder,
-    largest_difference,
-    preprocessor,
-)
-from tiny import model as toy
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError, UntrainedWarning
@@ -42,6 +31,17 @@ from bert_keras.modeling.weights import (
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from tests.support import tiny
+from tests.support.model_samples import fill
+from tests.support.remote_folder import object_store
+from tests.support.tiny import (
+    INPUTS,
+    PIECES,
+    encoder,
+    largest_difference,
+    preprocessor,
+)
+from tests.support.tiny import model as toy
 
 A_Z = "abcdefghijklmnopqrstuvwxyz"
 

@@ -6,10 +6,7 @@ import httpx
 import huggingface_hub
 import numpy as np
 import pytest
-import tiny
 from huggingface_hub.errors import HFValidationError
-from page_commands import commands, script_of
-from run_script import call_script
 
 from bert_keras.errors import InputError
 from bert_keras.interop.head_table import HEADS
@@ -26,6 +23,9 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import mark_new_weights, published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny
+from tests.support.page_commands import commands, script_of
+from tests.support.run_script import call_script
 from tools.publish import describe_run
 
 

@@ -10,11 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from foreign_formats import write_tf_checkpoint
 from safetensors.numpy import load_file, save_file
-from tiny import CLASSES
-from weight_samples import WRITERS
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.opening import open_checkpoint
@@ -22,6 +18,10 @@ from bert_keras.interop.presets import load_model
 from bert_keras.interop.tensor_files import read_safetensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny
+from tests.support.foreign_formats import write_tf_checkpoint
+from tests.support.tiny import CLASSES
+from tests.support.weight_samples import WRITERS
 
 HF, OWN, GOOGLE, HUB = "huggingface", "bert_keras", "google", "keras_hub"
 SENTENCES, SHARDED = "sentence_transformers", "huggingface_sharded"

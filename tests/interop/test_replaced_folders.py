@@ -5,10 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from foreign_formats import write_google, write_tf_checkpoint
 from safetensors.numpy import load_file
-from tiny import CLASSES
 
 from bert_keras.errors import InputError
 from bert_keras.interop import huggingface, peft, presets, tensors
@@ -18,6 +15,9 @@ from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import enable_lora, published_weights
 from bert_keras.serving import load
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny
+from tests.support.foreign_formats import write_google, write_tf_checkpoint
+from tests.support.tiny import CLASSES
 
 
 def save(folder, value, epsilon=1e-12):

@@ -7,16 +7,10 @@ import shutil
 import signal
 import struct
 
-import fuzzing
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from foreign_formats import write_google
-from mutation import index_entry
 from safetensors.numpy import load_file, save_file
-from test_huggingface import CONFIG, folder_of, write_json
-from tiny import CLASSES
 
 from bert_keras.errors import InputError
 from bert_keras.interop.opening import open_checkpoint, read_text
@@ -27,6 +21,11 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.text.vocabulary import read_vocabulary
+from tests.support import fuzzing, tiny
+from tests.support.foreign_formats import write_google
+from tests.support.huggingface_folders import CONFIG, folder_of, write_json
+from tests.support.mutation import index_entry
+from tests.support.tiny import CLASSES
 
 
 class Trap:

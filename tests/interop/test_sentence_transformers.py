@@ -8,10 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from record_sentences import CHANGES, changed
-from served_samples import live_signatures
-from test_huggingface import folder_of, write_json
 
 from bert_keras import export_saved_model
 from bert_keras.errors import InputError
@@ -25,34 +21,15 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.text.preprocessor import BertPreprocessor
-
-MODULE = "sentence_transformers.models."
-
-
-def sentence_folder(folder, inner="", kinds=("Pooling", "Normalize"), **pool):
-    """Write a folder as sentence-transformers writes it."""
-    folder_of(folder / inner)
-    pieces = folder / inner / "vocab.txt"
-    pieces.write_text("\n".join(tiny.PIECES) + "\n")
-    write_json(
-        folder / inner, "sentence_bert_config.json", {"max_seq_length": 9}
-    )
-    modules = [{"type": f"{MODULE}Transformer", "path": inner}]
-    for number, kind in enumerate(kinds, 1):
-        path = f"{number}_{kind}"
-        modules.append({"type": MODULE + kind, "path": path})
-        os.makedirs(folder / path, exist_ok=True)
-    write_json(folder, "modules.json", modules)
-    pool = pool or {"pooling_mode_mean_tokens": True}
-    write_json(
-        folder,
-        "1_Pooling/config.json",
-        {
-            "word_embedding_dimension": 6,
-            "pooling_mode_cls_token": False,
-            **pool,
-        },
-    )
+from tests.golden.record_sentences import CHANGES, changed
+from tests.support import tiny
+from tests.support.huggingface_folders import (
+    MODULE,
+    folder_of,
+    sentence_folder,
+    write_json,
+)
+from tests.support.served_samples import live_signatures
 
 
 @pytest.mark.parametrize("inner", ["", "0_Transformer"])

@@ -6,12 +6,12 @@ tests/golden/tokenizer_cases.py records the ids from transformers.
 import json
 
 import pytest
-import tokenizer_cases as cases
-from test_huggingface import folder_of
 
 from bert_keras import BertPreprocessor, InputError
 from bert_keras.interop.huggingface_tokenizer import read_folder
 from bert_keras.interop.tensors import WeightsError
+from tests.golden import tokenizer_cases as cases
+from tests.support.huggingface_folders import folder_of
 
 RECORD = json.loads(cases.RECORD.read_text("utf-8"))
 

@@ -7,9 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 from keras import ops
-from model_samples import fill, make_model, pretraining_batch, random_encoder
 
 import bert_keras
 from bert_keras import BertPreprocessor
@@ -17,6 +15,13 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.heads import Pooling, normalize_vectors
 from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
+from tests.support import tiny
+from tests.support.model_samples import (
+    fill,
+    make_model,
+    pretraining_batch,
+    random_encoder,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]

@@ -1,17 +1,21 @@
 import keras
 import numpy as np
-import numpy_bert
 import pytest
-import tiny
 from keras import ops
-from model_samples import SMALL, numpy_weights, random_encoder, random_inputs
-from numpy_bert import encode
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels, modes
 from bert_keras.modeling.attention import DIRECTIONS
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
+from tests.support import numpy_bert, tiny
+from tests.support.model_samples import (
+    SMALL,
+    numpy_weights,
+    random_encoder,
+    random_inputs,
+)
+from tests.support.numpy_bert import encode
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import make_model, random_inputs
 
 from bert_keras.modeling import kernels, modes
 from bert_keras.training.optimizers import lamb
+from tests.support.model_samples import make_model, random_inputs
 
 RANDOM = np.random.default_rng(5)
 

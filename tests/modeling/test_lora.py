@@ -3,7 +3,6 @@ import functools
 import keras
 import numpy as np
 import pytest
-from model_samples import fill, make_encoder, make_model, random_inputs
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.weights import (
@@ -13,6 +12,12 @@ from bert_keras.modeling.weights import (
     published_weights,
 )
 from bert_keras.training.optimizers import adamw
+from tests.support.model_samples import (
+    fill,
+    make_encoder,
+    make_model,
+    random_inputs,
+)
 
 
 def adapted(dtype="float32"):

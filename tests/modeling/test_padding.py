@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import own_signatures, preprocessor, spread, task_models
 
 from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving.signatures import ExportOptions
+from tests.support.served_samples import (
+    own_signatures,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 LENGTHS = {
     "mixed": [7, 2, 11, 5],

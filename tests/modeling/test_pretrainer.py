@@ -1,8 +1,6 @@
 import keras
 import numpy as np
 import pytest
-from model_samples import fill, make_model, numpy_weights, pretraining_batch
-from numpy_bert import dense, encode, mlm_logits, pretraining_loss
 
 from bert_keras.modeling import kernels
 from bert_keras.modeling.pretrainer import (
@@ -11,6 +9,13 @@ from bert_keras.modeling.pretrainer import (
 )
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.step import build
+from tests.support.model_samples import (
+    fill,
+    make_model,
+    numpy_weights,
+    pretraining_batch,
+)
+from tests.support.numpy_bert import dense, encode, mlm_logits, pretraining_loss
 
 tf = pytest.importorskip("tensorflow")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_samples import make_inputs, make_model
-from run_script import WITHOUT_TENSORFLOW
 
 import bert_keras
+from tests.support.model_samples import make_inputs, make_model
+from tests.support.run_script import WITHOUT_TENSORFLOW
 
 PACKAGE = Path(bert_keras.__file__).parent
 

@@ -6,18 +6,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import (
-    LABELS,
-    MODELS,
-    STILL,
-    fill,
-    make_encoder,
-    make_inputs,
-    make_model,
-    numpy_weights,
-    random_inputs,
-)
-from numpy_bert import dense, encode, gelu_tanh, layer_norm
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.embedder import BertEmbedder
@@ -44,6 +32,18 @@ from bert_keras.modeling.weights import (
 )
 from bert_keras.training import step_tensorflow
 from bert_keras.training.optimizers import adamw
+from tests.support.model_samples import (
+    LABELS,
+    MODELS,
+    STILL,
+    fill,
+    make_encoder,
+    make_inputs,
+    make_model,
+    numpy_weights,
+    random_inputs,
+)
+from tests.support.numpy_bert import dense, encode, gelu_tanh, layer_norm
 
 CLASSES = np.array([0, 1, 2])
 

@@ -8,12 +8,12 @@ import os
 
 import numpy as np
 import pytest
-import tiny
 
 import bert_keras
 from bert_keras import BertEmbedder, BertPreprocessor
 from bert_keras.interop.saving import save_model
 from official_tasks.tasks.metrics import retrieval_scores
+from tests.support import tiny
 
 TOLERANCE = 1e-5
 WEIGHTS = os.path.join(

@@ -11,13 +11,13 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import numpy as np
 import pytest
-import tiny
-from tiny import CLASSES
 
 from bert_keras.interop.convert import sample_inputs
 from bert_keras.interop.presets import load_model
 from bert_keras.modeling.kernels import gelu_tanh
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny
+from tests.support.tiny import CLASSES
 
 export = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
 

@@ -7,8 +7,6 @@ import os
 
 import numpy as np
 import pytest
-import tiny
-from tiny import CLASSES
 
 from bert_keras.interop.convert import sample_inputs
 from bert_keras.interop.peft import save_lora
@@ -18,6 +16,8 @@ from bert_keras.modeling.weights import enable_lora
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support import tiny
+from tests.support.tiny import CLASSES
 
 TOLERANCE = 1e-5
 # bert_keras class -> (transformers class, {output -> transformers output}).

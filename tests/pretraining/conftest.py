@@ -2,9 +2,9 @@
 
 import keras
 import pytest
-from toy_pretraining import SMALLEST, write_data
 
 from official_tasks.pretraining import runner
+from tests.support.toy_pretraining import SMALLEST, write_data
 
 
 @pytest.fixture(scope="session")

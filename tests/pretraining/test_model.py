@@ -6,14 +6,6 @@ import types
 import keras
 import numpy as np
 import pytest
-from model_samples import random_encoder
-from toy_pretraining import (
-    PIECES,
-    SMALLEST,
-    WORDS,
-    save_pretrainer,
-    write_data,
-)
 
 import bert_keras
 from bert_keras import InputError, json_files
@@ -35,6 +27,14 @@ from official_tasks.pretraining.objectives import (
 from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
+from tests.support.model_samples import random_encoder
+from tests.support.toy_pretraining import (
+    PIECES,
+    SMALLEST,
+    WORDS,
+    save_pretrainer,
+    write_data,
+)
 
 # Settings for runs with --init, which refuses the model sizes in `SMALLEST`.
 CONTINUED = {

@@ -8,9 +8,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from remote_folder import object_store
-from script_flags import parse_flags
-from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 
 from bert_keras import InputError, files
 from bert_keras.data.batches import check_source
@@ -31,6 +28,14 @@ from official_tasks.pretraining.settings import (
     phases,
     prepare,
     tokens_until,
+)
+from tests.support.remote_folder import object_store
+from tests.support.script_flags import parse_flags
+from tests.support.toy_pretraining import (
+    PIECES,
+    SMALLEST,
+    read_lines,
+    write_data,
 )
 
 

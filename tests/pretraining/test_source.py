@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_pretraining import PIECES, SMALLEST, write_data
 
 from bert_keras import InputError
 from bert_keras.data import token_store
@@ -18,6 +17,7 @@ from official_tasks.pretraining import runner
 from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
+from tests.support.toy_pretraining import PIECES, SMALLEST, write_data
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,17 @@ import functools
 
 import numpy as np
 import pytest
-from served_samples import encoder, live_signatures, preprocessor, spread
 
 from bert_keras import BertClassifier, InputError, export_saved_model
 from bert_keras.serving.classification import entail
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.texts import copy_for_serving
+from tests.support.served_samples import (
+    encoder,
+    live_signatures,
+    preprocessor,
+    spread,
+)
 
 NLI = ["contradiction", "neutral", "entailment"]
 HYPOTHESIS = "I would, {}!"

@@ -6,15 +6,15 @@
 import json
 import types
 
-import every_way
 import numpy as np
 import pytest
-from served_samples import encoder, preprocessor, spread
 
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
 from official_tasks.engine.answers import Answers
+from tests.support import every_way
+from tests.support.served_samples import encoder, preprocessor, spread
 
 LABELS = ["bad", "fine", "good"]
 # Name -> (arguments of the classifier, `pair` of the export).

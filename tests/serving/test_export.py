@@ -9,14 +9,6 @@ import uuid
 import numpy as np
 import pytest
 import tensorflow as tf
-from remote_folder import object_store
-from served_samples import (
-    VOCABULARY,
-    encoder,
-    preprocessor,
-    spread,
-    task_models,
-)
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError, UntrainedWarning
@@ -35,6 +27,14 @@ from bert_keras.serving.load import load_saved_model, read_card
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.serving.signature import Output, Signature
 from bert_keras.serving.signatures import ExportOptions, drop_untrained
+from tests.support.remote_folder import object_store
+from tests.support.served_samples import (
+    VOCABULARY,
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 

@@ -4,9 +4,6 @@ import ast
 import re
 
 import pytest
-from run_script import ROOT, run_script
-from script_flags import parse_flags
-from served_samples import VOCABULARY, encoder, preprocessor, tokenizer
 
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
@@ -16,6 +13,14 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
+from tests.support.run_script import ROOT, run_script
+from tests.support.script_flags import parse_flags
+from tests.support.served_samples import (
+    VOCABULARY,
+    encoder,
+    preprocessor,
+    tokenizer,
+)
 from tools import export
 
 

@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.task_models import BertClassifier
@@ -13,6 +12,12 @@ from bert_keras.serving.load import as_tensor
 from bert_keras.serving.texts import copy_for_serving
 from bert_keras.serving.tokens import ID_INPUTS, INPUTS, ids
 from bert_keras.serving.verify import HARD_TEXTS, make_ids_request
+from tests.support.served_samples import (
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
 # Model -> names of its outputs in each style, in the order of `INPUTS`.

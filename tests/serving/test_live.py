@@ -3,16 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from live_answers import CHECKS
-from served_samples import (
-    VOCABULARY,
-    encoder,
-    live_signatures,
-    own_signatures,
-    preprocessor,
-    spread,
-    task_models,
-)
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
@@ -21,6 +11,16 @@ from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import ExportOptions
 from bert_keras.serving.verify import HARD_TEXTS, make_request
+from tests.support.live_answers import CHECKS
+from tests.support.served_samples import (
+    VOCABULARY,
+    encoder,
+    live_signatures,
+    own_signatures,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 OPTIONS = {
     "pair": False,

@@ -10,7 +10,6 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import encoder, live_signatures, preprocessor, spread
 
 from bert_keras import json_files
 from bert_keras.errors import InputError
@@ -24,6 +23,12 @@ from bert_keras.serving.load import (
     load_saved_model,
     read_columns,
     to_tensors,
+)
+from tests.support.served_samples import (
+    encoder,
+    live_signatures,
+    preprocessor,
+    spread,
 )
 
 

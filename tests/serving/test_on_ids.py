@@ -4,7 +4,6 @@ import importlib.util
 
 import numpy as np
 import pytest
-from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras import json_files
 from bert_keras.errors import InputError
@@ -16,6 +15,12 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
 from bert_keras.serving.quantize import convert_weights
 from bert_keras.serving.tokens import output_names
+from tests.support.served_samples import (
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 
 def needs(format):

@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.quantize import convert_weights
+from tests.support.served_samples import (
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}

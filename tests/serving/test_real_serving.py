@@ -6,10 +6,10 @@ Takes some minutes. Runs with `-m long` if BERT_KERAS_DATA is set.
 import os
 
 import pytest
-import request_bombs
-from serving_process import server
 
 import bert_keras
+from tests.support import request_bombs
+from tests.support.serving_process import server
 
 HOME = os.environ.get("BERT_KERAS_DATA", "")
 PRESET = os.path.join(HOME, "weights", "all-MiniLM-L6-v2")

@@ -12,17 +12,16 @@ import socket
 import time
 import types
 
-import live_answers
 import numpy as np
 import pytest
-import request_bombs
-from run_script import ROOT, run_script
-from served_samples import VOCABULARY, preprocessor, task_models
-from serving_process import PREDICT, call, predict, server, start
 
 from bert_keras.errors import InputError
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
+from tests.support import live_answers, request_bombs
+from tests.support.run_script import ROOT, run_script
+from tests.support.served_samples import VOCABULARY, preprocessor, task_models
+from tests.support.serving_process import PREDICT, call, predict, server, start
 
 pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 

@@ -6,8 +6,6 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from live_answers import best_windows
-from live_answers import windows as plain_windows
 
 from bert_keras.serving.classification import choose, classify
 from bert_keras.serving.pretraining import MASKS_AT_ONCE, _likeliest
@@ -24,6 +22,8 @@ from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.windows import best_context, in_chunks, windows
 from official_tasks.tasks.metrics import entities
+from tests.support.live_answers import best_windows
+from tests.support.live_answers import windows as plain_windows
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["ada", "love", "##lace", "met", "in", "new", "york", "caf\u00e9", "."]

@@ -14,12 +14,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from run_script import ROOT
-from served_samples import encoder, preprocessor, spread
 
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
+from tests.support.run_script import ROOT
+from tests.support.served_samples import encoder, preprocessor, spread
 
 COMMENT = (ROOT / "tests" / "serving" / "ask_saved_model.c").read_text()
 COMMENT = COMMENT.split("*/")[0].replace("\\\n", " ")

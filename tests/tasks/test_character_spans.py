@@ -2,17 +2,17 @@
 
 import json
 
-import original_wordpiece
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
-from served_samples import live_answer
-from task_samples import QUICK, save_toy_model
 
 from bert_keras import BertPreprocessor, BertTagger, InputError
 from official_tasks.engine import finetuning
 from official_tasks.tasks.character_spans import find_spans, tag_words
 from official_tasks.tasks.own_tasks import tags_task
 from official_tasks.tasks.tagging import Tags
+from tests.support import original_wordpiece
+from tests.support.served_samples import live_answer
+from tests.support.task_samples import QUICK, save_toy_model
 
 TEXT = "Ada King, of St. John's, lived in 東京."
 SPANS = [(0, 8, "PER"), (13, 23, "LOC"), (34, 36, "LOC")]

@@ -1,9 +1,9 @@
 import numpy as np
 import tensorflow as tf
-from toy_words import preprocessor
 
 from bert_keras.text.windows import windows
 from official_tasks.tasks import encoding
+from tests.support.toy_words import preprocessor
 
 TEXTS = ["ada lived in bern . " * n + "and it" for n in (1, 4, 2, 5, 3)]
 

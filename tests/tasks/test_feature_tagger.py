@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from feature_samples import TEXTS, encoder, save_encoder, states
 from sklearn.linear_model import LogisticRegression, Ridge
-from task_samples import (
-    WORDS,
-    save_toy_model,
-    sentences,
-    write_csv,
-    write_reviews,
-)
 
 from bert_keras import (
     BertClassifier,
@@ -33,6 +25,14 @@ from official_tasks.tasks.own_tasks import (
 )
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.tagging import tag_task
+from tests.support.feature_samples import TEXTS, encoder, save_encoder, states
+from tests.support.task_samples import (
+    WORDS,
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
 
 
 def ner_file(path):

@@ -10,9 +10,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from shared_data import shared
-from task_samples import read_csv, write_csv
-from tfds_samples import store
 
 from bert_keras import InputError
 from bert_keras.run_folder import RunFolder
@@ -32,6 +29,9 @@ from official_tasks.tasks.own_tasks import (
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Answer
 from official_tasks.tasks.tagging import Tags, tag_task
+from tests.support.shared_data import shared
+from tests.support.task_samples import read_csv, write_csv
+from tests.support.tfds_samples import store
 
 
 @pytest.mark.parametrize(

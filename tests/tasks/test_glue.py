@@ -3,12 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from glue_samples import random_outputs, write_glue
 from sklearn import metrics as reference
 
 from bert_keras import InputError
 from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
+from tests.support.glue_samples import random_outputs, write_glue
 
 REAL = os.environ.get("BERT_KERAS_DATA")
 # Published row counts of train, dev and test. None: the file is not in the

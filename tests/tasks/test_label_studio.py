@@ -4,7 +4,6 @@ import csv
 import json
 
 import pytest
-from shared_data import shared
 
 from bert_keras import InputError, file_forms
 from official_tasks.engine.prediction import read_inputs
@@ -14,6 +13,7 @@ from official_tasks.tasks.own_tasks import (
     regress_task,
     tags_task,
 )
+from tests.support.shared_data import shared
 
 ANNA = {"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}
 OSLO = {"start": 14, "end": 18, "text": "Oslo", "labels": ["LOC"]}

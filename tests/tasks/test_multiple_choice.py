@@ -3,13 +3,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shared_data import shared
-from task_samples import read_csv
-from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
 from official_tasks.engine.notes import note_data
 from official_tasks.tasks.multiple_choice import SWAG, choice_task
+from tests.support.shared_data import shared
+from tests.support.task_samples import read_csv
+from tests.support.toy_words import PIECES, preprocessor
 
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"

@@ -6,8 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from run_script import ROOT
-from task_samples import save_toy_model, sentences
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, runs
@@ -15,6 +13,8 @@ from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.engine.models import Predictor, load_model
 from official_tasks.engine.notes import has_failed
 from official_tasks.tasks.registry import load_task_class
+from tests.support.run_script import ROOT
+from tests.support.task_samples import save_toy_model, sentences
 
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 (TASK,) = (

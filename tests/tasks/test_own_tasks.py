@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from task_samples import read_csv
-from task_samples import write_csv as write
 
 from bert_keras import InputError
 from official_tasks.engine.splits import encode_splits
@@ -20,6 +18,8 @@ from official_tasks.tasks.own_tasks import (
     spans_task,
     tags_task,
 )
+from tests.support.task_samples import read_csv
+from tests.support.task_samples import write_csv as write
 
 
 def read_notes(task):

@@ -5,7 +5,6 @@ import gzip
 import json
 
 import pytest
-from toy_words import preprocessor
 
 from bert_keras import InputError
 from official_tasks.engine import runs
@@ -25,6 +24,7 @@ from official_tasks.tasks.own_tasks import (
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
+from tests.support.toy_words import preprocessor
 
 MANY = "1" * 5000  # more digits than `int` accepts
 COLA, MRPC, RTE, STSB, WNLI = (

@@ -8,9 +8,6 @@ import types
 from unittest import mock
 
 import pytest
-from glue_samples import write_glue
-from script_flags import parse_flags
-from task_samples import eager_functions, save_toy_model, write_reviews
 
 from bert_keras import BertPreprocessor, InputError, files
 from bert_keras.run_folder import RunFolder
@@ -35,6 +32,13 @@ from official_tasks.tasks.registry import (
     task_from_flags,
 )
 from official_tasks.tasks.retrieval import rank_task
+from tests.support.glue_samples import write_glue
+from tests.support.script_flags import parse_flags
+from tests.support.task_samples import (
+    eager_functions,
+    save_toy_model,
+    write_reviews,
+)
 
 
 def parse(*words, define=define_task_flags):

@@ -4,9 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tiny
-from shared_data import shared
-from task_samples import read_csv, write_csv
 
 from bert_keras import CoSENT, CosineRegression, InputError
 from official_tasks.engine.models import predict_split
@@ -14,6 +11,9 @@ from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.retrieval import rank_task
+from tests.support import tiny
+from tests.support.shared_data import shared
+from tests.support.task_samples import read_csv, write_csv
 
 PAIRS = [("is it", "it is"), ("was it", "it was"), ("is it", "yes it is")]
 

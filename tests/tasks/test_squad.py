@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pytest
-from toy_words import PIECES, pieces_of, preprocessor
 
 from bert_keras import InputError
 from official_tasks.tasks.answers import Answer, best_answer
@@ -13,6 +12,7 @@ from official_tasks.tasks.squad import (
     read_questions,
     squad_task,
 )
+from tests.support.toy_words import PIECES, pieces_of, preprocessor
 
 CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
 

@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from shared_data import shared
-from toy_words import PIECES, pieces_of, preprocessor
 
 from bert_keras import InputError
 from bert_keras.text.labels import split_label
@@ -15,6 +13,8 @@ from official_tasks.tasks.conll import (
 )
 from official_tasks.tasks.own_tasks import tags_task
 from official_tasks.tasks.tagging import Tags, tag_task
+from tests.support.shared_data import shared
+from tests.support.toy_words import PIECES, pieces_of, preprocessor
 
 CONLL = """\
 -DOCSTART- -X- -X- O

@@ -5,7 +5,6 @@ import io
 import json
 
 import pytest
-from toy_words import preprocessor
 
 from bert_keras import InputError
 from official_tasks.tasks import glue
@@ -28,6 +27,7 @@ from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.spans import Question
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
+from tests.support.toy_words import preprocessor
 
 TOY = TagRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
 

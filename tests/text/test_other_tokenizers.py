@@ -5,11 +5,11 @@ docs/exactness.md lists the differences.
 
 import pytest
 import tensorflow as tf
-from shared_data import shared
 
 from bert_keras import BertPreprocessor, WordPieceTokenizer
 from bert_keras.text.vocabulary import read_vocabulary
 from bert_keras.text.wordpiece import WordPiece
+from tests.support.shared_data import shared
 
 TEXTS = {
     "prose": "An hour well-spent, for $5!",

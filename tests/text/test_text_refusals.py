@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 from bert_keras import TokenMasker, align_words
 from bert_keras.errors import InputError
@@ -15,6 +14,7 @@ from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import check_vocabulary, read_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
+from tests.support import tiny
 
 PIECES = [*SPECIAL_TOKENS, "an", "hour", "##s", "well"]
 TOKENIZER = WordPieceTokenizer(PIECES)

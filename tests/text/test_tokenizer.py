@@ -4,13 +4,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import forks
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from shared_data import shared
-from strange_strings import strange_strings
 
 from bert_keras.errors import InputError
 from bert_keras.text.exact import ExactText
@@ -19,6 +16,9 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.unicode_tables import map_code_points
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from tests.support import forks
+from tests.support.shared_data import shared
+from tests.support.strange_strings import strange_strings
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = [*SPECIAL_TOKENS, "an", "hour", "##s", "##able", "un", "##aff", "!"]

@@ -9,13 +9,13 @@ import os
 import unicodedata
 from pathlib import Path
 
-import original_wordpiece
 import pytest
-from strange_strings import strange_strings
 
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import read_vocabulary
 from bert_keras.text.wordpiece import WordPiece
+from tests.support import original_wordpiece
+from tests.support.strange_strings import strange_strings
 
 DATA = Path(os.environ.get("BERT_KERAS_DATA", "none"), "data")
 STEP = int(os.environ.get("BERT_KERAS_STEP", 31))

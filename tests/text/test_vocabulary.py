@@ -10,8 +10,6 @@ import tarfile
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import make_model
-from shared_data import shared
 
 from bert_keras.errors import InputError
 from bert_keras.interop.tensors import License
@@ -28,6 +26,8 @@ from bert_keras.text.vocabulary import (
     write_vocabulary,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from tests.support.model_samples import make_model
+from tests.support.shared_data import shared
 
 SPECIAL = list(SPECIAL_TOKENS)
 

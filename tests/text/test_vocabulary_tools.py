@@ -8,9 +8,6 @@ import json
 import os
 
 import pytest
-import tiny
-from script_flags import parse_flags
-from strange_strings import strange_strings
 
 import bert_keras
 from bert_keras.errors import InputError
@@ -25,6 +22,9 @@ from bert_keras.text.vocabulary import (
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 from official_tasks import script
+from tests.support import tiny
+from tests.support.script_flags import parse_flags
+from tests.support.strange_strings import strange_strings
 from tools import create_pretraining_data, extend_vocabulary, train_vocabulary
 
 RUSSIAN = "Мой трамвай и твой чай. Он пил чай у моей ели. " * 9

@@ -3,15 +3,15 @@
 import hashlib
 import unicodedata
 
-import original_wordpiece
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strange_strings import strange_strings
 
 from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables
 from bert_keras.text.wordpiece import WordPiece, lower, strip_accents
+from tests.support import original_wordpiece
+from tests.support.strange_strings import strange_strings
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 needs_unicode_14 = pytest.mark.skipif(

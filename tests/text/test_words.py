@@ -1,7 +1,7 @@
 import numpy as np
-import tiny
 
 from bert_keras import align_words
+from tests.support import tiny
 
 WORDS = [["good", "badly", "bad"], ["bad"]]
 

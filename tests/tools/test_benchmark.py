@@ -1,14 +1,14 @@
 """Tests of the benchmark tools: timing, order of systems, settings, texts."""
 
-import jobs as worker_jobs
 import numpy as np
 import pytest
 from baselines import inputs, rows, turns
-from served_samples import VOCABULARY, tokenizer
+from baselines import jobs as worker_jobs
 
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
 from bert_keras.training import strategy
+from tests.support.served_samples import VOCABULARY, tokenizer
 from tools.benchmark import serving
 
 TINY = {

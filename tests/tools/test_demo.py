@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from run_script import ROOT
+
+from tests.support.run_script import ROOT
 
 # Files that the stages compute; other files contain times.
 COMPUTED = """

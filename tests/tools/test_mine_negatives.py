@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from run_script import ROOT, call_script
-from task_samples import save_toy_model, sentences, write_csv
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import embedding
 from official_tasks.tasks.embedding import Query
+from tests.support.run_script import ROOT, call_script
+from tests.support.task_samples import save_toy_model, sentences, write_csv
 from tools import mine_negatives
 from tools.mine_negatives import mine
 

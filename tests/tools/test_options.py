@@ -5,9 +5,6 @@ import types
 
 import numpy as np
 import pytest
-from script_flags import parse_flags
-from task_samples import save_toy_model, write_csv
-from toy_pretraining import PIECES, save_pretrainer
 
 import bert_keras
 from bert_keras.modeling.recipes import find_recipe
@@ -24,6 +21,9 @@ from official_tasks.pretraining.settings import (
     split,
 )
 from official_tasks.tasks import embedding
+from tests.support.script_flags import parse_flags
+from tests.support.task_samples import save_toy_model, write_csv
+from tests.support.toy_pretraining import PIECES, save_pretrainer
 from tools import extract_features, mine_negatives, serve
 
 # For each script: option -> a value other than its default.

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from run_script import ROOT, call_script
 
 import bert_keras
 from official_tasks import commands
+from tests.support.run_script import ROOT, call_script
 
 SCRIPTS = sorted(
     path.relative_to(ROOT)
@@ -148,7 +148,7 @@ def test_the_install_without_dependencies_names_each_of_them(config):
 
 HELP = """
 import json, sys
-from run_script import call_script
+from tests.support.run_script import call_script
 answers = [call_script(s, "--help", folder=".").stdout for s in sys.argv[1:]]
 assert not {"tensorflow", "keras"} & {*sys.modules}
 print(json.dumps(answers))

@@ -13,14 +13,14 @@ import time
 
 import numpy as np
 import pytest
-from data_samples import corpus, toy_tokenizer
-from page_commands import small_commands
-from run_script import ROOT, call_script, run_script
 
 import bert_keras
 from bert_keras.files import remove
 from bert_keras.text.vocabulary import write_vocabulary
 from bert_keras.training.strategy import choose_dtype
+from tests.support.data_samples import corpus, toy_tokenizer
+from tests.support.page_commands import small_commands
+from tests.support.run_script import ROOT, call_script, run_script
 
 SUBJECTS = {
     "sea": "The ship sailed over the waves while {} sang about the harbour.",

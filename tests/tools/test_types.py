@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from mypy import api
-from run_script import ROOT
 
 import bert_keras
+from tests.support.run_script import ROOT
 
 REVEALED = """
 import bert_keras

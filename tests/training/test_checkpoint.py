@@ -9,7 +9,6 @@ import pathlib
 import ml_dtypes
 import numpy as np
 import pytest
-from remote_folder import DOWN, KILLED, Killed, object_store
 from safetensors.numpy import load_file
 
 from bert_keras import files, json_files
@@ -17,6 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.safetensors_files import write_safetensors
 from bert_keras.training import checkpoint
 from bert_keras.training.checkpoint import read_tensors
+from tests.support.remote_folder import DOWN, KILLED, Killed, object_store
 
 REMOTE = "ram://checkpoints/state"
 # Functions of `os` with which a save changes the disk.

@@ -9,7 +9,6 @@ import time
 import uuid
 
 import pytest
-from remote_folder import DOWN, Killed, object_store
 
 from bert_keras import files, folder_lock, json_files, manifest
 from bert_keras.errors import InputError
@@ -17,6 +16,7 @@ from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.state import TrainingState
 from official_tasks.overwriting import refuse_input_as_output
+from tests.support.remote_folder import DOWN, Killed, object_store
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from toy_pretraining import read_lines
 
 from bert_keras.data.tf_data import disable_tuning
 from bert_keras.training import checkpoint
 from bert_keras.training.loop import averaged_weights, fit
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
+from tests.support.toy_pretraining import read_lines
 
 STEPS, EPOCH_ENDS = 20, (6, 12, 18)
 

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import make_model
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
@@ -20,6 +19,7 @@ from bert_keras.training.optimizers import (
     layer_rates,
 )
 from bert_keras.training.schedules import WarmupLinearDecay, schedule
+from tests.support.model_samples import make_model
 
 RANDOM = np.random.default_rng(0)
 NAMES = ("kernel", "bias", "gamma", "beta")

@@ -4,12 +4,12 @@ import os
 from unittest import mock
 
 import pytest
-from run_script import waiting_process
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.manifest import write_manifest
 from bert_keras.run_folder import RunFolder
+from tests.support.run_script import waiting_process
 
 SETTINGS = {"seed": 1, "corpus": "a.txt", "sizes": (1, 2)}
 

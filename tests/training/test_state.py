@@ -1,18 +1,14 @@
 """Every bit that the next step depends on is saved and restored."""
 
 import os
-import pathlib
 import random
 import shutil
 import signal
 import threading
 
-import forks
 import keras
 import numpy as np
 import pytest
-from model_samples import STILL, fill, make_model, random_inputs
-from remote_folder import object_store
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -20,6 +16,11 @@ from bert_keras.interrupts import EXIT_CODE
 from bert_keras.training import checkpoint
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import Preempted, TrainingState
+from tests.support import forks
+from tests.support.model_samples import STILL, fill, make_model, random_inputs
+from tests.support.remote_folder import object_store
+
+PROGRAM = "tests.support.kill_training"
 
 
 class NestedDropout(keras.layers.Layer):
@@ -109,9 +110,8 @@ def test_other_dtypes_come_back_bit_for_bit(tmp_path, dtype):
     ],
 )
 def test_kills_at_random_instants_change_no_bit(tmp_path, name, kills):
-    script = pathlib.Path(__file__).with_name("kill_training.py")
     seed = random.SystemRandom().randrange(1000)
-    done = forks.start([script, tmp_path, kills, seed, name])
+    done = forks.start(["-m", PROGRAM, tmp_path, kills, seed, name])
     printed, errors = done.communicate(timeout=7200)
     assert done.returncode == 0, (seed, errors[-3000:])
     inside_saves, *codes = (int(word) for word in printed.split())

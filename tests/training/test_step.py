@@ -9,16 +9,6 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from model_samples import (
-    LABELS,
-    STILL,
-    fill,
-    make_encoder,
-    make_model,
-    numpy_weights,
-    pretraining_batch,
-)
-from numpy_bert import pretraining_loss
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import keras_adapter
@@ -27,6 +17,16 @@ from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.task_models import BertClassifier, BertTagger
 from bert_keras.modeling.weights import enable_lora
 from bert_keras.training.optimizers import adamw
+from tests.support.model_samples import (
+    LABELS,
+    STILL,
+    fill,
+    make_encoder,
+    make_model,
+    numpy_weights,
+    pretraining_batch,
+)
+from tests.support.numpy_bert import pretraining_loss
 
 tf = pytest.importorskip("tensorflow")
 

@@ -8,13 +8,13 @@ import types
 
 import keras
 import pytest
-from model_samples import fill, make_model, pretraining_batch
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.training import strategy as strategies
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.strategy import make_strategy
+from tests.support.model_samples import fill, make_model, pretraining_batch
 
 tf = pytest.importorskip("tensorflow")
 

@@ -4,9 +4,9 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-from toy_words import PIECES, preprocessor
 
 from bert_keras import BertEncoder
+from tests.support.toy_words import PIECES, preprocessor
 
 TEXTS = [
     ["Ada", "Lovelace", "lived"],

@@ -1,6 +1,6 @@
 """Pre-training on toy data on some devices, for test_pretrain_devices.py.
 
-    python pretrain_on_devices.py DEVICES DATA OUTPUT STOP
+    python -m tests.support.pretrain_on_devices DEVICES DATA OUTPUT STOP
 
 DEVICES has the format of train_on_devices.py. At step STOP, unless it is 0, the
 process sends itself SIGTERM. If OUTPUT is `rows`, the process does not train:
@@ -12,8 +12,6 @@ import signal
 import sys
 
 import numpy as np
-from toy_pretraining import SMALLEST
-from train_on_devices import use_cpus
 
 from bert_keras.training.strategy import make_strategy
 from official_tasks import pretrain
@@ -21,6 +19,8 @@ from official_tasks.engine import training
 from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
+from tests.support.toy_pretraining import SMALLEST
+from tests.support.train_on_devices import use_cpus
 
 
 def compare_rows(data, strategy):

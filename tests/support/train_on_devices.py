@@ -1,6 +1,6 @@
 """Trains a tiny pre-trainer on some devices; for test_devices.py.
 
-    python train_on_devices.py DEVICES OUTPUT [CASE ...]
+    python -m tests.support.train_on_devices DEVICES OUTPUT [CASE ...]
 
 DEVICES is the number of replicas in this process. With TF_CONFIG, it is
 worker/N, and each worker has N replicas. CASE is OPTIMIZER-PARTS, such as
@@ -14,7 +14,6 @@ import sys
 
 import keras
 import numpy as np
-from model_samples import STILL, fill, make_model, pretraining_batch
 
 from bert_keras import adamw
 from bert_keras.modeling.pretrainer import (
@@ -23,6 +22,12 @@ from bert_keras.modeling.pretrainer import (
 )
 from bert_keras.training.optimizers import lamb
 from bert_keras.training.strategy import make_strategy
+from tests.support.model_samples import (
+    STILL,
+    fill,
+    make_model,
+    pretraining_batch,
+)
 
 ROWS, STEPS = 8, 20
 OPTIMIZERS = {"adamw": adamw, "lamb": lamb}

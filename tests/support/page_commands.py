@@ -8,7 +8,8 @@ import warnings
 from unittest import mock
 
 from absl import flags
-from run_script import ROOT
+
+from tests.support.run_script import ROOT
 
 
 def commands(page):
@@ -79,3 +80,8 @@ def flags_of(*script):
     for name in names:
         delattr(flags.FLAGS, name)
     return names | booleans
+
+
+def python_of(page, folder="docs"):
+    text = (ROOT / folder / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)

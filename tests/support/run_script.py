@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
-import forks
+from tests.support import forks
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 # First lines of a program that then cannot import TensorFlow.
 WITHOUT_TENSORFLOW = """
 import importlib.abc, sys

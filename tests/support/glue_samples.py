@@ -1,9 +1,9 @@
 """Toy files of all GLUE tasks, in the official layouts."""
 
 import numpy as np
-from task_samples import sentences
 
 from official_tasks.tasks import glue
+from tests.support.task_samples import sentences
 
 BOM = "\ufeff"
 

@@ -4,7 +4,7 @@ Keras is imported once, and each run is a fork of this process, so a restart
 takes a fraction of a second. The parent runs no TensorFlow operation. Prints
 the number of kills that left a partial checkpoint, then all exit codes.
 
-    python kill_training.py FOLDER KILLS SEED tiny|bert
+    python -m tests.support.kill_training FOLDER KILLS SEED tiny|bert
 """
 
 import os
@@ -16,7 +16,6 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
-from model_samples import make_model, pretraining_batch
 
 from bert_keras import files
 from bert_keras.modeling.pretrainer import pretraining_losses
@@ -24,6 +23,7 @@ from bert_keras.training import checkpoint
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import TrainingState
 from official_tasks.engine.batches import plan_batches
+from tests.support.model_samples import make_model, pretraining_batch
 
 STEPS_A_KILL = 20  # more steps than a process runs before it is killed
 EVERY = 3  # steps between saves

@@ -6,12 +6,17 @@ import tempfile
 
 import h5py
 import numpy as np
-import tiny
-import weight_names
-from weight_names import ENCODER, GOOGLE, KERAS_HUB, MODEL_GARDEN, TF_HUB
 
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights
+from tests.support import tiny, weight_names
+from tests.support.weight_names import (
+    ENCODER,
+    GOOGLE,
+    KERAS_HUB,
+    MODEL_GARDEN,
+    TF_HUB,
+)
 
 GOOGLE_CONFIG = {
     "attention_probs_dropout_prob": 0.1,

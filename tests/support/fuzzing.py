@@ -12,14 +12,13 @@ import tempfile
 import time
 import tracemalloc
 
-from mutation import mutate
-from tiny import CLASSES
-from weight_samples import write_data_samples, write_samples
-
 from bert_keras.errors import InputError
 from bert_keras.interop.opening import open_checkpoint, read_text
 from bert_keras.interop.presets import load_model
 from bert_keras.text.preprocessor import BertPreprocessor
+from tests.support.mutation import mutate
+from tests.support.tiny import CLASSES
+from tests.support.weight_samples import write_data_samples, write_samples
 
 # Memory limits beyond twice the file's size: `SLACK_BYTES` for Python objects,
 # `PROCESS_SLACK` for the process, which may also grow for other reasons.

@@ -2,20 +2,19 @@
 
 import os
 
-from data_samples import numbers, write_store
-from foreign_formats import (
+from bert_keras.interop.saving import save_model
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.task_models import BertClassifier
+from tests.support.data_samples import numbers, write_store
+from tests.support.foreign_formats import (
     write_google,
     write_json,
     write_keras_hub,
     write_model_garden,
     write_tf_hub,
 )
-from tiny import remove_block
-from weight_names import CLASSIFIER
-
-from bert_keras.interop.saving import save_model
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertClassifier
+from tests.support.tiny import remove_block
+from tests.support.weight_names import CLASSIFIER
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "##ly", "!"]
 

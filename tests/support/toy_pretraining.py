@@ -2,8 +2,6 @@
 
 import json
 
-from model_samples import fill
-
 from bert_keras.data.corpus import Document
 from bert_keras.data.pretraining_data import (
     BuildOptions,
@@ -14,6 +12,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from tests.support.model_samples import fill
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 FREE = ["[unused0]", "[unused1]"]

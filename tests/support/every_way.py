@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-import forks
+from tests.support import forks
 
 # This program does the work of `saved_model_cli run`, for all signatures in one
 # process. It imports neither bert_keras nor tensorflow_text.

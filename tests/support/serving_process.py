@@ -3,13 +3,12 @@
 import contextlib
 import http.client
 import json
-import os
 import re
 import resource
 import subprocess
 import sys
 
-from run_script import ROOT
+from tests.support.run_script import ROOT
 
 PREDICT = "/v1/models/model:predict"
 
@@ -23,7 +22,6 @@ def start(folder, *flags, max_files=None):
 
     return subprocess.Popen(
         [sys.executable, script, f"--model={folder}", "--port=0", *flags],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

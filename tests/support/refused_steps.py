@@ -1,6 +1,6 @@
 """Checks that a refused or failed step keeps the weights; for test_jax.py.
 
-    python refused_steps.py [long]
+    python -m tests.support.refused_steps [long]
 
 Each case makes a method of a model fail, after `steps` batches of two rows.
 Then the model must have the weights of these batches, and must take the step
@@ -14,9 +14,9 @@ import sys
 
 import keras
 import numpy as np
-from model_samples import STILL, fill, make_encoder
 
 from bert_keras import BertClassifier, adamw
+from tests.support.model_samples import STILL, fill, make_encoder
 
 IDS = np.random.default_rng(0).integers(1, 30, (6, 5))
 X, Y = {"token_ids": IDS}, np.array([0, 1, 2, 0, 1, 2])
