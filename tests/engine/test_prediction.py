@@ -333,9 +333,10 @@ def test_of_more_than_100_labels_the_best_ten_are_written(tmp_path, count):
     best = _find_best(ties[0], labels * 2)
     assert [one["probability"] for one in best] == [0.2] * 3 + [0.1] * 7
     assert [one["label"] for one in best[3:]] == labels[:7]
-    assert compare(read_records(path), served)["probabilities"]["equal"] == 1
+    found = compare(read_records(path, served.card), served)["probabilities"]
+    assert found["equal"] == 1
     shares[np.argmax(shares)] += 0.1
-    found = compare(read_records(path), served)["probabilities"]
+    found = compare(read_records(path, served.card), served)["probabilities"]
     assert found["greatest_difference"] == pytest.approx(0.1, rel=1e-5)
 
 
@@ -794,8 +795,8 @@ def test_the_script_answers_and_its_output_can_be_compared(
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert "11 rows, 11 of them by this command; 9.1% truncated" in done.stderr
-    found = read_records(tmp_path / "out.jsonl")
     served = load_saved_model(classifier_export)
+    found = read_records(tmp_path / "out.jsonl", served.card)
     assert compare(found, served)["label"]["equal"] == 1.0
     with pytest.raises(InputError, match="'tag'. It has classify, tokenize"):
         prediction.choose_signature(served, "tag", None)

@@ -7,7 +7,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.serving import load
 from official_tasks.engine.answer_formats import WRITERS, Table
-from tools.compare import compare, list_label_notes, main, read_records
+from tools.compare import compare, main, note_labels, read_records
 
 
 def classify(texts):
@@ -139,7 +139,7 @@ def test_the_accuracy_is_that_of_both_models():
             compare(some, SERVED, label=column)
     for one in records:
         one["answer"]["label"] = ["short"]
-    with pytest.raises(InputError, match="stars: .* several labels"):
+    with pytest.raises(InputError, match="stars: .* one label a text"):
         compare(records, SERVED, label="stars")
 
     for one in records:
@@ -206,36 +206,43 @@ def test_a_table_of_predict_is_read(tmp_path, ending):
     assert found[1]["keep"] == {"label": "c"}
     same = compare(found, old, label="label")
     assert all(summary["equal"] == 1 for summary in same.values())
-    assert list_label_notes(found, old) == []
-    (note,) = list_label_notes(found, new)
-    assert "only the export has c." in note
+    assert note_labels(found, ["a", "b"]) == []
+    assert note_labels(found, ["a", "b", "c"]) == [
+        "labels of only the export: c"
+    ]
     other = compare(found, new, label="label")
-    assert "label_index" not in other and other["label"]["fixed"] == 2
+    assert other["label"]["fixed"] == 2
     assert other["probabilities"]["greatest_difference"] == 1  # of a and b
     path.write_text("text\nx\n")
-    with pytest.raises(InputError, match="row 1: .*text and an output such as"):
+    with pytest.raises(
+        InputError, match="record 1 .*: text and an output such as"
+    ):
         read_records(path, old.card)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("abc", "abcd", "the records have 3, not 4"),
-        ("abx", "abc", "only the records have x"),
-        ("acb", "bac", "their order is another one"),
-        ("abc", "abc", None),
-    ],
-)
-def test_labels_that_differ_are_named_and_not_compared_by_index(
-    old, new, message
-):
-    records, served = recorded(with_labels(*old), ["x"]), with_labels(*new)
-    notes = list_label_notes(records, served)
-    assert len(notes) == (message is not None)
-    assert message is None or message in notes[0]
-    compared = set(compare(records, served))
-    assert ("probabilities" in compared) == (message is None)
-    assert "label" in compared
+def test_labels_of_one_model_are_named_and_the_common_ones_compared():
+    records = recorded(with_labels("a", "x"), ["one", "two"])
+    assert note_labels(records, ["a", "b", "c"]) == [
+        "labels of only the records: x"
+    ]
+    # Without names, an index or a list of other length is another answer.
+    found = compare(records, with_labels("a", "b", "c"))
+    assert found["probabilities"]["equal"] == found["label_index"]["equal"] == 0
+    assert "greatest_difference" not in found["probabilities"]
+    named = [{"label": "x", "probability": 0.6}]
+    named += [{"label": "a", "probability": 0.25}]
+    for record in records:
+        record["answer"] = {"probabilities": named}
+    (note, other) = note_labels(records, ["a", "b", "c"])
+    assert note.endswith("the records: x")
+    assert other.endswith("the export: b, c")
+    found = compare(records, with_labels("a", "b", "c"))["probabilities"]
+    assert found["greatest_difference"] == 0.25
+    found = compare(records, with_labels("a", "x", "c"))["probabilities"]
+    assert found["greatest_difference"] == pytest.approx(0.6)
+    for entry in (served := with_labels("a", "b")).card["signatures"].values():
+        del entry["labels"]  # an output without labels has no common label
+    assert compare(records, served)["probabilities"]["equal"] == 0
 
 
 def test_an_output_that_the_export_lacks_is_an_error(
@@ -255,24 +262,31 @@ def test_an_output_that_the_export_lacks_is_an_error(
 def test_what_cannot_be_asked_is_named(tmp_path):
     with pytest.raises(InputError, match="need the signatures tag"):
         compare([record("a", "b", 1) | {"signature": "tag"}], SERVED)
-    with pytest.raises(InputError, match="lacks one of text"):
-        compare([{"inputs": {"txt": "a"}, "answer": {"label": "b"}}], SERVED)
     path = tmp_path / "old.jsonl"
     good = json.dumps(record("a", "b", 1))
     path.write_text(good + "\n")
-    assert read_records(path) == [record("a", "b", 1)]
+    (found,) = read_records(path, SERVED.card)
+    assert found == record("a", "b", 1) | {"keep": {}}
     for bad in (
         "{",
         "[]",
         '{"inputs": {"text": "a"}}',
         '{"inputs": 3}',
-        '{"inputs": {"text": 5}, "answer": {"label": "b"}}',
+        '{"inputs": {}, "answer": {"label": "b"}}',
         '{"inputs": {"text": "a"}, "answer": {"label": "b"}, "signature": []}',
         '{"inputs": {"text": "\u00e4"}, "answer": {"label": "b"}}',
     ):
         path.write_text(f"{good}\n{bad}\n", encoding="latin-1")
-        with pytest.raises(InputError, match="line 2"):
-            read_records(path)
+        with pytest.raises(InputError, match="record 2"):
+            read_records(path, SERVED.card)
     path.write_text("")
-    with pytest.raises(InputError, match="holds no requests"):
-        read_records(path)
+    with pytest.raises(InputError, match="has no answers"):
+        read_records(path, SERVED.card)
+
+
+def test_an_input_that_a_record_lacks_is_named(classifier_export):
+    served = load.load_saved_model(classifier_export)
+    records = [record("a", "b", 0.5), record("a", "b", 0.5)]
+    records[1]["inputs"] = {"txt": "a"}
+    with pytest.raises(InputError, match="strings .* as text; row 1 is None"):
+        compare(records, served)
