@@ -14,6 +14,7 @@ from bert_keras.json_files import (
     without_nan,
     write_json,
 )
+from bert_keras.manifest import check_same_settings
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import resolve_auto
 from official_tasks import progress
@@ -155,27 +156,53 @@ def run(
         if results:  # only the chief worker has any
             _show(task.name, metric, {task.name: results})
         return results
-    identity = identify(task, init, output, arguments, settings, plan=plan)
-    return _run_several(task, metric, output, identity, run_one)
+    more = {"learning_rate": rates if rates[1:] else rates[0]}
+    more |= {"seeds": seeds, "seed": seed}
+    identity = identify(task, init, output, arguments, settings, **more)
+    return _run_several(task, metric, output, identity, plan, run_one)
 
 
 def identify(task, init, output, arguments, settings, **more) -> dict:
     """Return all that must be the same when the set in `output` resumes.
 
-    `more` is what the arguments of its runs do not say.
+    The order of the learning rates may differ. `more` is what the arguments of
+    its runs do not say.
     """
     kept = {k: v for k, v in arguments.items() if k not in _EXECUTION}
     identity = {"task": task.name, "init": str(init), **more, **kept}
-    return registry.keep_old_name(output, identity | (settings or {}))
+    identity = registry.keep_old_name(output, identity | (settings or {}))
+    return _keep_old_rates(output, identity)
 
 
-def _run_several(task, metric, output, identity, run_one):
-    """Run each rate and seed of `identity["plan"]`; summarize the runs.
+def _keep_old_rates(output, identity) -> dict:
+    """Return `identity` with the learning rates in their recorded order.
+
+    Do so only if the set in `output` has the same rates.
+    """
+    old = registry.read_settings(output)
+    if "plan" in old and "seeds" in identity:
+        # An earlier version recorded a list of [rate, seed].
+        rates, seeds = (
+            sorted({*column}) for column in zip(*old["plan"], strict=True)
+        )
+        before = {"learning_rate": rates, "seeds": len(seeds), "seed": seeds[0]}
+        now = {name: identity[name] for name in before}
+        now["learning_rate"] = sorted(list_rates(now["learning_rate"]))
+        check_same_settings(before, now, output)
+        rest = {k: v for k, v in identity.items() if k not in before}
+        return {**rest, "plan": old["plan"]}
+    rates, before = (x.get("learning_rate") for x in (identity, old))
+    if isinstance(before, list) and {*list_rates(rates)} == {*before}:
+        return {**identity, "learning_rate": before}
+    return identity
+
+
+def _run_several(task, metric, output, identity, plan, run_one):
+    """Run each rate and seed of `plan`; summarize the runs.
 
     The outputs of the best run are copied to `output`. See `summarize` for the
     returned dict.
     """
-    plan = identity["plan"]
     with RunFolder(output, identity, task.data_files()) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
         runs = run_all(

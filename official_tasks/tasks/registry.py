@@ -243,17 +243,25 @@ def keep_old_name(folder, settings) -> dict:
     A run of an earlier version, which named the task in another way, then
     resumes: see `RunFolder`.
     """
-    path = os.path.join(folder, SETTINGS)
-    if not files.is_file(path):
-        return settings
-    try:
-        old = dict(read_json(path)["settings"])
-    except (ValueError, KeyError, TypeError):
-        return settings  # `RunFolder` raises
+    old = read_settings(folder)
     if _rename_task(old).get("task") != settings["task"]:
         return settings
     names = {"task", "problem"} & old.keys()
     return {**settings, **{name: old[name] for name in names}}
+
+
+def read_settings(folder) -> dict:
+    """Return the settings as the run in `folder` recorded them.
+
+    The result is {} if there is no run, or if `RunFolder` refuses its record.
+    """
+    path = os.path.join(folder, SETTINGS)
+    if not files.is_file(path):
+        return {}
+    try:
+        return dict(read_json(path)["settings"])
+    except (ValueError, KeyError, TypeError):
+        return {}
 
 
 def complete_flags(values):

@@ -1,6 +1,7 @@
 """Several runs of one task: the best run is kept, and all are summarized."""
 
 import json
+import types
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from sklearn.metrics import classification_report
 
 from bert_keras import InputError
+from bert_keras.run_folder import RunFolder
 from official_tasks import finetune
 from official_tasks.engine import finetuning, leaderboard, runs
 from official_tasks.engine.training import DivergedError
@@ -71,6 +73,47 @@ def test_rates_and_seeds_keep_the_best_run(tmp_path, monkeypatch):
     assert written["runs"].keys() == results["runs"].keys()
     (inputs,) = read_run_record(tmp_path / "run", "inputs")
     assert inputs == str(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("version", ["present", "earlier"])
+def test_rates_in_another_order_are_the_same_set_of_runs(
+    tmp_path, monkeypatch, version
+):
+    monkeypatch.setattr(
+        finetuning,
+        "run",
+        lambda *_, learning_rate, **rest: {"accuracy": 1 / learning_rate},
+    )
+    task = types.SimpleNamespace(
+        name="toy", metrics=(ACCURACY,), data_files=list
+    )
+
+    def run(**arguments):
+        results = runs.run(task, "init", tmp_path / "run", **arguments)
+        return list(results["runs"])
+
+    monkeypatch.setattr(runs, "_copy_best", lambda *_: None)
+    monkeypatch.setattr(RunFolder, "finish", lambda *_: None)
+    if version == "earlier":
+        plan = [[rate, seed] for rate in (5e-5, 2e-5) for seed in (3, 4)]
+        record = {"task": "toy", "init": "init", "plan": plan}
+        RunFolder(tmp_path / "run", record).close()
+    expected = [
+        f"rate-{r}_seed-{s}" for r in ("5e-05", "2e-05") for s in (3, 4)
+    ]
+    for rates in ((5e-5, 2e-5), (2e-5, 5e-5)):
+        names = run(learning_rate=rates, seeds=2, seed=3)
+        assert sorted(names) == sorted(expected)
+    for arguments, message in (
+        ({"learning_rate": (5e-5, 3e-5)}, r"learning_rate was \[.*3e-05"),
+        ({"learning_rate": 5e-5}, "learning_rate was .* and is now .*5e-05"),
+        ({"seeds": 3}, "seeds was 2 and is now 3"),
+        ({"seed": 0}, "seed was 3 and is now 0"),
+    ):
+        given = {"learning_rate": (2e-5, 5e-5), "seeds": 2, "seed": 3}
+        with pytest.raises(InputError, match=message) as caught:
+            run(**{**given, **arguments})
+        assert "plan" not in str(caught.value)
 
 
 ACCURACY = Metric("accuracy", higher_is_better=True)
