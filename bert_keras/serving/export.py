@@ -183,7 +183,7 @@ def _export(models, folder, preprocessor, options, verify):
     if not options.allow_untrained:
         signatures = drop_untrained(signatures, options)
     fingerprint = compute_fingerprint(models, preprocessor, options)
-    is_exported = is_present(folder, fingerprint)
+    is_exported = is_present(folder, fingerprint, options)
     if is_exported and not verify:
         return folder
     served = {id(m): convert_weights(m, options.dtype) for m in models}
@@ -413,8 +413,10 @@ def _drop_names(config):
     }
 
 
-def is_present(folder, fingerprint):
+def is_present(folder, fingerprint, options):
     """Return True if the folder has this export, False if it is new or empty.
+
+    `options`, the resolved `ExportOptions`, are compared for the message.
 
     Raises:
         InputError: the folder has a different export, a damaged export, or
@@ -433,6 +435,31 @@ def is_present(folder, fingerprint):
             raise InputError(f"{folder} exists and is a file. {fix}") from None
         raise InputError(f"The folder {folder} is not empty. {fix}") from None
     if card["fingerprint"] != fingerprint:
-        raise InputError(f"The folder {folder} holds another export. {fix}")
+        raise InputError(
+            f"The folder {folder} holds another export: "
+            f"{_describe_difference(card, options)}. {fix}"
+        )
     check_files(folder, card["files"], fix)
     return True
+
+
+def _describe_difference(card, options):
+    """Return what differs between a card's export and the present one."""
+    before, now = card["options"], dataclasses.asdict(options)
+    changes = [
+        f"`{name}` was {before[name]!r} and is now {value!r}"
+        for name, value in now.items()
+        if name in before and before[name] != value
+    ]
+    versions = {"tensorflow": tf.__version__}
+    versions["bert_keras"] = bert_keras.__version__
+    before = card["versions"]
+    changes += [
+        f"{name} {before[name]} wrote it, and this is {name} {version}"
+        for name, version in versions.items()
+        if name in before and before[name] != version
+    ]
+    return "; ".join(changes) or (
+        "of another model, with another preprocessor, or by an earlier "
+        "bert_keras"
+    )

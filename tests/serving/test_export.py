@@ -336,15 +336,23 @@ def test_the_default_signature_is_the_first_models_own(served):
     assert text.shape.as_list() == [None]
 
 
-def test_the_same_export_may_be_there_already(folder, classifier, pretrainer):
+def test_the_same_export_may_be_there_already(
+    folder, classifier, pretrainer, monkeypatch
+):
     models = [classifier, pretrainer]
     before = os.stat(folder).st_mtime_ns
     export_saved_model(models, folder, preprocessor())
     assert os.stat(folder).st_mtime_ns == before
-    with pytest.raises(InputError, match="another export"):
+    with pytest.raises(InputError, match="another export: of another model, "):
         export_saved_model(models, folder, preprocessor(9))
-    with pytest.raises(InputError, match="another export"):
-        export_saved_model(classifier, folder, preprocessor())
+    with pytest.raises(InputError, match="`portable` was False and is now Tru"):
+        export_saved_model(models, folder, preprocessor(), portable=True)
+    monkeypatch.setattr(export.bert_keras, "__version__", "9.9")
+    words = (
+        r"export: bert_keras 0\S+ wrote it, and this is bert_keras 9\.9\. Na"
+    )
+    with pytest.raises(InputError, match=words):
+        export_saved_model(models, folder, preprocessor())
 
 
 def test_models_that_differ_in_loras_alpha_have_other_fingerprints():
