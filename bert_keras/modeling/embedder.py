@@ -127,7 +127,8 @@ class BertEmbedder(TaskModel):
     def read_arguments(self, values: dict[str, Any]) -> None:
         super().read_arguments(values)
         x = values["x"]
-        parts = keras.tree.flatten(getattr(x, "element_spec", x))
+        x = getattr(x, "element_spec", (x,))  # of a data set, with labels
+        parts = keras.tree.flatten(x[0] if isinstance(x, tuple) else x)
         axes = {len(part.shape) for part in parts if hasattr(part, "shape")}
         if "y" not in values and axes != self._axes:
             # A change of rank needs a new graph, because `_call_rows` needs a

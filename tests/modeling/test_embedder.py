@@ -61,6 +61,22 @@ def test_a_row_without_tokens_is_no_number_that_spoils_a_batch(pooling):
     assert np.array(model(inputs)[1]).tolist() == [0.0] * 8
 
 
+@pytest.mark.parametrize("weights", [False, True])
+def test_predict_ignores_labels_of_an_unknown_rank(weights):
+    model = BertEmbedder(tiny.encoder())
+    data = tf.data.Dataset.from_tensors(tiny.INPUTS["token_ids"])
+
+    def add_labels(ids):
+        label = tf.numpy_function(lambda: np.float32(1), [], tf.float32)
+        return ids, label, *([label] if weights else [])
+
+    found = model.predict(data.map(add_labels), verbose=0)
+    np.testing.assert_array_equal(found, model.predict(data, verbose=0))
+    unknown = data.map(lambda ids: tf.numpy_function(abs, [ids], tf.int64))
+    with pytest.raises(InputError, match="unknown number of axes"):
+        model.predict(unknown, verbose=0)
+
+
 def test_several_texts_an_example_are_as_each_alone():
     model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
     both = each()
