@@ -219,16 +219,23 @@ def _have_common(paths, trained, inputs):
     """Return True if a run was trained on one of the paths.
 
     Args:
-        paths: the files to score.
+        paths: the files, or folders of files, to score.
         trained: training files of the run. They may have changed since then.
         inputs: the run's record of its files; see `RunFolder`.
     """
     entries = {os.path.abspath(name): inputs[name] for name in inputs}
 
     def is_same(path, other):
-        if os.path.abspath(path) == os.path.abspath(other):
+        here, there = os.path.abspath(path), os.path.abspath(other)
+        if here == there:
             return True
-        entry = entries.get(os.path.abspath(other))
+        if os.path.isdir(path):
+            found = {there + x.removeprefix(here): x for x in list_files(here)}
+            known = [x for x in entries if x.startswith(f"{there}{os.sep}")]
+            return [*found] == sorted(known) != [] and all(
+                is_same(file, name) for name, file in found.items()
+            )
+        entry = entries.get(there)
         if not entry or not is_file(path):
             return same_content(path, other)
         is_long = size(path) == entry["bytes"]

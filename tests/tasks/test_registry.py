@@ -473,6 +473,28 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         assert evaluate._check_held_out(task, [model]) == []
 
 
+def test_a_copy_of_a_folder_of_classes_is_the_training_data(tmp_path):
+    train, copy = tmp_path / "train", tmp_path / "copy"
+    for name in ("bad", "good"):
+        for number in range(3):
+            path = train / name / f"{number}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name} {number}")
+    names = list(train.rglob("*.txt"))
+    with RunFolder(tmp_path / "run", {"train": str(train)}, names):
+        pass
+    models = [tmp_path / "run"]
+    train.rename(copy)  # the run recorded the content
+    task = classify_task(dev=str(copy))
+    (note,) = evaluate._check_held_out(task, models)
+    assert "was trained on" in note and "copy" in note
+    assert evaluate._check_held_out(classify_task(str(copy)), models) == []
+    (copy / "bad" / "0.txt").write_text("bad 9")
+    assert evaluate._check_held_out(task, models) == []
+    (copy / "bad" / "0.txt").unlink()
+    assert evaluate._check_held_out(task, models) == []
+
+
 def test_a_training_file_that_changed_holds_out_other_rows(tmp_path):
     path = write_reviews(tmp_path / "a.csv", 20)
     with RunFolder(tmp_path / "run", {"train": path}, [path]):
