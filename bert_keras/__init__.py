@@ -33,6 +33,7 @@ _MODULES = {
     "load_lora": "interop.peft",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
+    "make_strategy": "training.strategy",
     "CoSENT": "training.similarity",
     "CosineRegression": "training.similarity",
     "InBatchNegatives": "training.similarity",
@@ -40,6 +41,8 @@ _MODULES = {
     "Triplet": "training.similarity",
     "align_words": "text.words",
     "learn_vocabulary": "text.learning",
+    "extend_vocabulary": "text.extension",
+    "extend_model": "text.extension",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
     "push_to_hub": "interop.publishing",
@@ -69,6 +72,8 @@ if TYPE_CHECKING:  # editors and type checkers read these imports
         export_saved_model as export_saved_model,
     )
     from bert_keras.serving.load import load_saved_model as load_saved_model
+    from bert_keras.text.extension import extend_model as extend_model
+    from bert_keras.text.extension import extend_vocabulary as extend_vocabulary
     from bert_keras.text.learning import learn_vocabulary as learn_vocabulary
     from bert_keras.text.masking import TokenMasker as TokenMasker
     from bert_keras.text.packing import SegmentPacker as SegmentPacker
@@ -90,6 +95,7 @@ if TYPE_CHECKING:  # editors and type checkers read these imports
     )
     from bert_keras.training.similarity import Matryoshka as Matryoshka
     from bert_keras.training.similarity import Triplet as Triplet
+    from bert_keras.training.strategy import make_strategy as make_strategy
 
 
 def _load(name):

@@ -2,6 +2,8 @@
 
 import collections
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +28,9 @@ Extension.__doc__ = """A vocabulary with new tokens.
     """
 
 
-def extend_vocabulary(vocabulary, words):
+def extend_vocabulary(
+    vocabulary: Sequence[str], words: Iterable[str]
+) -> Extension:
     """Return the `Extension` that adds words to a vocabulary as tokens.
 
     The first words replace the `[unusedN]` tokens, in order; the other words
@@ -39,6 +43,13 @@ def extend_vocabulary(vocabulary, words):
     Raises:
         InputError: a word is already a token, occurs twice, or is not exactly
             one word for `WordPiece`, for example because it has punctuation.
+
+    Examples:
+        >>> from bert_keras import extend_vocabulary
+        >>> old = ["[PAD]", "[unused0]", "[UNK]", "card", "##itis"]
+        >>> extend_vocabulary(old, ["carditis"])
+        Extension(vocabulary=['[PAD]', 'carditis', '[UNK]', 'card', '##itis'], \
+replaced={1: [3, 4]})
     """
     wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
@@ -90,7 +101,7 @@ def domain_words(
     return [word for word, pieces in ranked[:number] if pieces]
 
 
-def extend_model(model, extension):
+def extend_model(model: Any, extension: Extension) -> Any:
     """Return a copy of the model for the vocabulary of the extension.
 
     Each new word gets a row in the token embeddings and, if the model predicts
@@ -106,6 +117,16 @@ def extend_model(model, extension):
 
     Returns:
         A model of the same class.
+
+    Examples:
+        >>> from bert_keras import BertEncoder, WordPieceTokenizer
+        >>> from bert_keras import extend_model, extend_vocabulary
+        >>> encoder = BertEncoder.from_preset("bert_keras_mini_en")
+        >>> tokenizer = WordPieceTokenizer.from_preset("bert_keras_mini_en")
+        >>> new = extend_vocabulary(tokenizer.vocabulary, ["myocarditis"])
+        >>> larger = extend_model(encoder, new)
+        >>> larger.vocabulary_size - encoder.vocabulary_size
+        1
     """
     size = len(extension.vocabulary)
     model = model.with_dtype(model.dtype_policy)  # merges LoRA weights

@@ -24,7 +24,7 @@ BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
 CAPABILITY = (8, 0)  # of the A100, NVIDIA's first GPU with bfloat16
 
 
-def make_strategy(distribution="off", tpu="local"):
+def make_strategy(distribution: str = "off", tpu: str = "local") -> "Strategy":
     """Return the `Strategy` for the name of a distribution.
 
     Call this function before anything else runs on a device. A process joins a
@@ -46,6 +46,14 @@ def make_strategy(distribution="off", tpu="local"):
         InputError: `distribution` is unknown, the TPU cannot be used, TF_CONFIG
             is missing or invalid, or `tpu` is given without distribution="tpu".
             On JAX also: distribution is "multi_worker", or `tpu` is given.
+
+    Examples:
+        >>> import bert_keras
+        >>> strategy = bert_keras.make_strategy("off")
+        >>> with strategy.scope():
+        ...     model = bert_keras.BertEncoder.from_preset("bert_keras_mini_en")
+        >>> strategy.num_replicas
+        1
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(

@@ -143,6 +143,15 @@ def test_attention_has_the_shape_shown(names):
     )
 
 
+def test_pages_import_public_names_only():
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert len(pages) > 20
+    for page in pages:
+        for block in python_of(page.stem):
+            found = re.findall(r"(?:from|import) (bert_keras\.\S+)", block)
+            assert not found, page.name
+
+
 def test_a_strategy_trains_as_shown(names):
     exec(python_of("devices")[0], names)
     assert names["strategy"].num_replicas >= 1

@@ -111,9 +111,9 @@ API = {
     "Models": "BertClassifier BertTagger BertSpanPredictor BertEmbedder "
     "BertChooser BertPretrainer BertCausalModel BertEncoder",
     "Text": "BertPreprocessor WordPieceTokenizer SegmentPacker TokenMasker "
-    "align_words learn_vocabulary",
-    "Training": "adamw lamb InBatchNegatives CosineRegression Triplet CoSENT "
-    "Matryoshka enable_lora save_lora load_lora InputError",
+    "align_words learn_vocabulary extend_vocabulary extend_model",
+    "Training": "adamw lamb make_strategy InBatchNegatives CosineRegression "
+    "Triplet CoSENT Matryoshka enable_lora save_lora load_lora InputError",
     "Saving and serving": "export_saved_model load_saved_model push_to_hub "
     "presets",
 }
