@@ -22,6 +22,8 @@ from absl import flags
 
 import bert_keras
 from bert_keras import json_files
+from bert_keras.data.data_sets import is_data_set
+from bert_keras.files import split_paths
 from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
@@ -131,7 +133,7 @@ def describe_run(folder, limits) -> dict:
         }
         if "majority_baseline" in results:
             shown["best constant prediction"] = results["majority_baseline"]
-        dataset = str(settings.get("task", "held-out documents"))
+        dataset = _name_data(settings)
         arguments = {"metrics": metrics, "dataset": dataset}
         sections = [
             ("Data", _data(dataset, results)),
@@ -150,6 +152,21 @@ def describe_run(folder, limits) -> dict:
         ("Limits", limits or "Not stated. Measure the model on your texts.")
     )
     return {**arguments, "sections": sections}
+
+
+def _name_data(settings):
+    """Return the name of a run's data: of its task, or of its own files."""
+    task = settings.get("task")
+    if task is None:
+        return "held-out documents"
+    if not settings.get("train"):
+        return str(task)
+    paths = split_paths(settings["train"])
+    names = (
+        path if is_data_set(path) else os.path.basename(path.rstrip("/"))
+        for path in paths
+    )
+    return ", ".join(names)
 
 
 def _data(dataset, results):

@@ -261,6 +261,26 @@ def test_a_card_has_the_metrics_and_settings_of_the_best_run(tmp_path):
         assert describe_run(f"{folder}/model", None) == described
 
 
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"task": "sst2"}, "sst2"),
+        ({"task": "classify", "train": "/me/a.csv, b.csv"}, "a.csv, b.csv"),
+        ({"task": "classify", "train": "/me/reviews/"}, "reviews"),
+        ({"task": "tags", "train": "hf:x/y:train"}, "hf:x/y:train"),
+        ({}, "held-out documents"),
+    ],
+)
+def test_a_card_names_the_data_of_a_run(tmp_path, settings, name):
+    results = {"accuracy": 0.5, "rows": 9, "dev_rows": 4, "cut": 0.0}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
+    described = describe_run(str(tmp_path), None)
+    assert described["dataset"] == name
+    data = dict(described["sections"])["Data"]
+    assert data.startswith(f"{name}: 9 training rows")
+
+
 def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     run = tmp_path / "run"
     tiny.model("BertClassifier").save_preset(run / "model", tiny.preprocessor())
