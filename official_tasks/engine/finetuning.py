@@ -8,7 +8,7 @@ import numpy as np
 
 import bert_keras
 from bert_keras import files, json_files
-from bert_keras.errors import InputError, require_tensorflow
+from bert_keras.errors import InputError, format_count, require_tensorflow
 from bert_keras.interop.opening import open_checkpoint
 from bert_keras.modeling.weights import copy_weights, untrained_weights
 from bert_keras.run_folder import RunFolder, resume_dtype
@@ -374,12 +374,13 @@ class _Run:
         unknown = notes.unknown_fraction(train, self.preprocess)
         labels, dev = self.task.labels or (), self.examples["dev"]
         counts = notes.count_labels(labels, self.examples["train"])
+        batch_size = self.arguments["batch_size"]
         for line in (
             f"rows: {self.rows:,} to train on, {len(dev):,} to score on",
             f"classes: {len(labels) or 'none'}{counts}",
             f"tokens: {tokens:,}; {cut:,} more are cut off",
             f"[UNK]: {unknown:.2%} of the tokens",
-            f"steps: {self.steps:,} of {self.arguments['batch_size']} rows",
+            f"steps: {self.steps:,} of {format_count(batch_size, 'row')}",
             f"learning rate: {self.arguments['learning_rate']:g}",
         ):
             progress.console.print(line, soft_wrap=True)

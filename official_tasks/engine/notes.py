@@ -5,6 +5,8 @@ from collections import Counter
 
 import numpy as np
 
+from bert_keras.errors import format_count
+
 MAX_SHOWN = 20  # labels that `count_labels` shows
 MAX_CUT = 0.1  # fraction of the texts that may be cut without a note
 MAX_UNKNOWN = 0.1  # a larger fraction of [UNK] gets a note; English has < 0.01
@@ -14,7 +16,7 @@ NOTHING_LEARNED = (
     "{metric} on dev is {value:.3f}, no better than the best constant "
     "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
     "Do the labels follow from the texts? If so, train for more than {steps} "
-    "steps or on more than {rows} rows. Or try another learning rate (2e-5 to "
+    "or on more than {rows}. Or try another learning rate (2e-5 to "
     "5e-5 for pre-trained weights, 1e-4 and more for small or new models). Or "
     "try another seed, because some seeds fail with large models"
 )
@@ -99,8 +101,8 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
                 metric=metric.name,
                 value=value,
                 baseline=results.get("majority_baseline", math.nan),
-                steps=steps,
-                rows=results["rows"],
+                steps=format_count(steps, "step"),
+                rows=format_count(results["rows"], "row"),
             )
         ]
     classes = results.get("classes") or {}

@@ -386,6 +386,13 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
     loss = Metric("loss", higher_is_better=False)
     (note,) = notes.note_results(loss, {"loss": math.inf}, 9, 5e-5)
     assert note == "loss on dev is inf. Try a `learning_rate` of 3e-05"
+    failed = {"f1": 0.5, "majority_baseline": 0.5}
+    for steps, rows, words in (
+        (1, 1, "more than 1 step or on more than 1 row."),
+        (2000, 3, "more than 2,000 steps or on more than 3 rows."),
+    ):
+        (note,) = notes.note_results(f1, {**failed, "rows": rows}, steps, 5e-5)
+        assert words in note
 
 
 def test_the_most_frequent_labels_are_counted():
