@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import sys
 from numbers import Integral, Real
 
 import keras
@@ -200,12 +199,11 @@ def read_labels(labels, classes=None, shape=None):
             "labels.argmax(-1), or compile with "
             "keras.losses.CategoricalCrossentropy(from_logits=True)."
         )
-    if num_classes and values.dtype.kind in "iuf" and values.size:
-        least, most = values.min(), values.max()
-        if least < 0 or most >= num_classes:
-            refuse_label(most if least >= 0 else least, num_classes)
-        if (fractions := values[values != values.astype("int64")]).size:
-            refuse_label(fractions[0], num_classes)  # would be cut off
+    if num_classes and values.dtype.kind in "iuf":
+        is_index = (values >= 0) & (values < num_classes)
+        is_index &= values == np.floor(values)  # a fraction would be cut off
+        if not is_index.all():
+            refuse_label(values[~is_index][0], num_classes)
     return as_array(labels)
 
 
@@ -222,9 +220,10 @@ def watch_labels(data, num_classes):
 
     With such a label, the loss is NaN on a GPU or with XLA, and wrong on JAX.
     """
+    import tensorflow as tf  # here, because Keras may run on JAX
+
     spec = data.element_spec
     labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
-    tf = sys.modules["tensorflow"]  # loaded, although Keras may run on JAX
     if not isinstance(labels, tf.TensorSpec) or labels.dtype == tf.string:
         return data
 

@@ -6,7 +6,6 @@ is in `modeling`, because task models inherit from `TaskTrainer`.
 
 import contextlib
 import functools
-import sys
 import types
 from typing import Any
 
@@ -65,9 +64,10 @@ def batch_arrays(
         shuffle=shuffle,
         class_weight=class_weight,
     )
-    # TensorFlow is loaded, although Keras may run on JAX. Keras keeps the
-    # number of batches in its adapter only.
-    count = sys.modules["tensorflow"].data.experimental.assert_cardinality
+    import tensorflow  # here, because Keras may run on JAX
+
+    # Keras keeps the number of batches in its adapter only.
+    count = tensorflow.data.experimental.assert_cardinality
     return batches.get_tf_dataset().apply(count(batches.num_batches))
 
 

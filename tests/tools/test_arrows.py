@@ -123,14 +123,17 @@ def test_no_file_imports_itself_by_way_of_others():
 
 def test_modeling_and_the_optimizer_never_import_tensorflow():
     files = [*(ROOT / "bert_keras" / "modeling").rglob("*.py")]
-    # gradients.py imports TensorFlow if it is the backend.
+    # gradients.py imports TensorFlow if it is the backend. A function of the
+    # other two files makes or reads a `tf.data.Dataset`.
+    readers = {"inputs.py", "keras_adapter.py"}
     files.remove(ROOT / "bert_keras" / "modeling" / "gradients.py")
     files.append(ROOT / "bert_keras" / "training" / "optimizers.py")
     wrong = [
         (path.name, module)
         for path in files
-        for module, _ in imports(path)
+        for module, is_top in imports(path)
         if module.split(".")[0] in FRAMEWORKS
+        and (is_top or path.name not in readers)
     ]
     assert not wrong
 
