@@ -289,10 +289,16 @@ def _check_ids(tokenizer, pieces):
     """
     ids = tokenizer.object("model").object("vocab").values
     indices = {piece: index for index, piece in enumerate(pieces)}
+
+    def is_same(piece, value):
+        if piece in indices or piece.strip():
+            return indices.get(piece) == value
+        return _is_line(pieces, value)
+
     others = [
         (piece, value, indices.get(piece, "none"))
         for piece, value in ids.items()
-        if indices.get(piece) != value and not _is_line(pieces, value)
+        if not is_same(piece, value)
     ]
     others += [
         (piece, "none", index)

@@ -6,6 +6,7 @@ tests/golden/tokenizer_cases.py records the ids from transformers.
 import json
 
 import pytest
+import tokenizers
 
 from bert_keras import BertPreprocessor, InputError
 from bert_keras.interop.huggingface_tokenizer import read_folder
@@ -70,6 +71,35 @@ def test_what_transformers_does_otherwise_is_refused(tmp_path, name):
         load(tmp_path, change)
     is_same = RECORD[f"refused: {name}"] == RECORD["equal: plain"]
     assert is_same == (name in SAME_IDS)
+
+
+def test_blank_and_repeated_lines_of_a_vocabulary_keep_their_ids(tmp_path):
+    lines = [*cases.PIECES[:5], "", *cases.PIECES[5:], "a", "##b"]
+    text, path = "\n".join(lines) + "\n", tmp_path / "vocab.txt"
+    path.write_text(text, encoding="utf-8")
+    ids = tokenizers.models.WordPiece.read_file(str(path))
+    assert (ids[""], ids["a"], ids["##b"]) == (
+        5,
+        len(lines) - 2,
+        len(lines) - 1,
+    )
+
+    def load_ids(**more):
+        cases.write_folder(
+            tmp_path, (cases.TOKENIZER, "model", "vocab", {**ids, **more})
+        )
+        path.write_text(text, encoding="utf-8")
+        folder_of(tmp_path, vocab_size=len(lines))
+        return BertPreprocessor.from_preset(tmp_path).tokenizer(cases.TEXTS)
+
+    found = load_ids().to_list()
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / cases.TOKENIZER))
+    for case, row in zip(cases.TEXTS, found, strict=True):
+        assert row == theirs.encode(case, add_special_tokens=False).ids
+    assert len(lines) - 2 in found[0]
+    for other in ({"c": 5}, {"x": 6}, {"x": len(lines)}, {"x": -1}):
+        with pytest.raises(WeightsError, match="1 of .* ids differ from voc"):
+            load_ids(**other)
 
 
 @pytest.mark.filterwarnings("error")

@@ -318,3 +318,11 @@ def test_a_megabyte_without_a_space_ends_soon(portable):
     tokenizer = WordPieceTokenizer(pieces, portable=portable)
     expected = list(map(WordPiece(pieces).ids, texts))
     assert tokenizer(texts).to_list() == expected
+
+
+def test_symbolic_strings_have_the_spec_of_the_ids():
+    for shape, texts in (((2,), ["an hour", ""]), ((1, 2), [["an", "!"]])):
+        spec = TOKENIZER.compute_output_spec(keras.KerasTensor(shape, "string"))
+        ids = TOKENIZER(texts)
+        assert (spec.dtype, spec.ragged) == (ids.dtype.name, True)
+        assert spec.shape == tuple(ids.shape)
