@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import bert_keras
 from bert_keras import InputError
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import lora_layers, published_weights
 from bert_keras.training import step_tensorflow
 from bert_keras.training.state import TrainingState
 from official_tasks import finetune
@@ -124,6 +124,36 @@ def test_lora_changes_the_named_projections_by_alpha_over_rank(step):
     np.testing.assert_allclose(
         after[name] - before[name], 3 * product, atol=1e-6
     )
+
+
+def test_lora_drops_out_the_inputs_of_its_matrices_alone(step):
+    model, *_ = step(lora_rank=2, lora_dropout=0.25, dropout=0.1)
+    rates = {layer.path: layer.lora_dropout for layer in lora_layers(model)}
+    changed = [k for k, rate in rates.items() if rate == 0.25]
+    assert len(changed) == 4  # queries and values of two layers
+    assert {path.split("/")[-1] for path in changed} == {"query", "value"}
+    model, *_ = step(lora_rank=2)
+    assert not any(layer.lora_dropout for layer in lora_layers(model))
+
+
+def test_an_average_keeps_its_momentum_of_the_former_average(step):
+    model, _, first = step(ema=0.75, schedule="constant")
+    model.train_on_batch(IDS, LABELS)
+    second, (average,) = (
+        weights_of(model)["classifier/kernel"],
+        (
+            np.array(average)
+            for weight, average in zip(
+                model.trainable_weights,
+                model.optimizer._model_variables_moving_average,
+                strict=True,
+            )
+            if weight.path == "classifier/kernel"
+        ),
+    )
+    expected = 0.75 * first["classifier/kernel"] + 0.25 * second
+    np.testing.assert_allclose(average, expected, atol=1e-6)
+    assert np.abs(average - second).max() > 1e-3
 
 
 def test_each_layer_below_learns_at_the_rate_times_the_decay(step):
