@@ -62,6 +62,10 @@ def run_and_show(code, names):
     return eval(ast.unparse(last), names)
 
 
+# Another seed moves a probability by 0.03, another rate by 0.1.
+TOLERANCE = 0.02
+
+
 def assert_near(found, shown):
     """Check a value of a page, whose last digits depend on the processor."""
     if isinstance(shown, dict):
@@ -72,7 +76,7 @@ def assert_near(found, shown):
         for one, value in zip(found, shown, strict=True):
             assert_near(one, value)
     elif np.asarray(shown).dtype.kind == "f":
-        np.testing.assert_allclose(found, shown, atol=0.1)
+        np.testing.assert_allclose(found, shown, atol=TOLERANCE)
     else:
         np.testing.assert_array_equal(found, shown)
 
