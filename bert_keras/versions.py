@@ -6,6 +6,7 @@ both saves would be read.
 
 import glob
 import os
+import stat
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -22,11 +23,12 @@ OTHERS = ("LICENSE*", "COPYING", "checkpoint", "*.index", "*.data-*")
 ATTEMPTS = 5
 
 
-def list_versions(path):
+def list_versions(path, more=()):
     """Return dict of file -> its identity, size and modification time.
 
     Args:
         path: a local folder, or the prefix of a TensorFlow checkpoint.
+        more: paths of more files.
     """
     if os.path.isdir(path):
         found, root = [os.fspath(path)], glob.escape(os.fspath(path))
@@ -34,18 +36,18 @@ def list_versions(path):
             found += glob.glob(os.path.join(root, pattern))
     else:
         found = glob.glob(f"{glob.escape(os.fspath(path))}.*")
-    return {name: _identify(name) for name in found}
-
-
-def _identify(path):
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    identity = status.st_dev, status.st_ino
-    if os.path.isdir(path):  # new files change a folder's size and time
-        return identity
-    return *identity, status.st_size, status.st_mtime_ns
+    versions: dict = {}
+    for name in (*found, *more):
+        try:
+            status = os.stat(name)
+        except OSError:
+            versions[name] = None
+            continue
+        versions[name] = status.st_dev, status.st_ino
+        if not stat.S_ISDIR(status.st_mode):
+            # New files change a folder's size and time.
+            versions[name] += status.st_size, status.st_mtime_ns
+    return versions
 
 
 def read_unchanged(path, read):
@@ -95,14 +97,10 @@ def make_check(path, data=()):
         path: see `list_versions`.
         data: paths of more files.
     """
-
-    def describe():
-        return list_versions(path) | {name: _identify(name) for name in data}
-
-    before = describe()
+    before = list_versions(path, data)
 
     def check():
-        if describe() != before:
+        if list_versions(path, data) != before:
             raise change_error(path)
 
     return check

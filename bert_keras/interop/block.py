@@ -8,11 +8,22 @@ tokenizer and sentence-transformers files. If one of these files has changed,
 the reader raises an error that names the file.
 """
 
+import dataclasses
 import functools
 import os
 
 from bert_keras import files, json_files
 from bert_keras.interop import tensors
+from bert_keras.interop.tensor_files import (
+    BOOLEAN,
+    COUNT,
+    FRACTION,
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    TEXTS,
+    count_to,
+)
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.manifest import describe_files, find_fault
 from bert_keras.modeling import weights
@@ -29,6 +40,25 @@ SAVE_AGAIN = (
     "Save or fetch the folder again. If the change is intended, remove the "
     f'"{NAME}" block from config.json'
 )
+# Argument of a model -> the type of its value.
+ARGUMENTS = {
+    "labels": TEXTS,
+    "problem": TEXT,
+    "dropout": FRACTION,
+    "mlm_activation": TEXT,
+    "mlm_norm_epsilon": FRACTION,
+    "may_be_none": BOOLEAN,
+    "null_threshold": NUMBER,
+    "thresholds": NUMBERS,
+    "pair": BOOLEAN,
+    "long_text": TEXT,
+    "pooling": TEXT,
+    "recipe": TEXT,
+    "normalize": BOOLEAN,
+    **dict.fromkeys(
+        ("bilstm_dim", "examples_per_row", "truncate_dim"), count_to(2**20)
+    ),
+}
 
 
 def write_config(folder, config, model, weights_entry):
@@ -46,17 +76,11 @@ def write_config(folder, config, model, weights_entry):
     names = {os.path.relpath(path, folder) for path in files.walk(folder)}
     entries = describe_files(folder, sorted(names - {WEIGHTS}))
     entries[WEIGHTS] = weights_entry
-    block = {**_describe(model), "files": entries}
-    block["sha256"] = json_files.json_hash({**config, NAME: block})
-    json_files.write_json({**config, NAME: block}, os.path.join(folder, CONFIG))
-
-
-def _describe(model):
     encoder = getattr(model, "encoder", model)
     arguments = {} if model is encoder else dict(model.arguments())
     if "examples_per_row" in arguments:  # depends on the run, not the model
         arguments["examples_per_row"] = None
-    block = {
+    stated = {
         "version": VERSION,
         "class": type(model).__name__,
         "attention": encoder.attention,
@@ -67,8 +91,11 @@ def _describe(model):
         "embedding": getattr(model, "sentence_embedding", None),
         "source": encoder.origin,
         "license": encoder.license and encoder.license.name,
+        "files": entries,
     }
-    return {name: value for name, value in block.items() if value is not None}
+    block = {k: v for k, v in stated.items() if v is not None}
+    block["sha256"] = json_files.json_hash({**config, NAME: block})
+    json_files.write_json({**config, NAME: block}, os.path.join(folder, CONFIG))
 
 
 def read_block(folder, config):
@@ -84,7 +111,7 @@ def read_block(folder, config):
         folder: the model's folder.
         config: `Fields` of config.json in the folder.
     """
-    if config.raw("format") == NAME:
+    if config.get("format") == NAME:
         raise WeightsError(
             config.path,
             "an earlier version of bert_keras wrote this format",
@@ -93,16 +120,16 @@ def read_block(folder, config):
     if not is_current(config):
         return None
     block = config.object(NAME)
-    if block.integer("version") > VERSION:
+    if block.get("version", COUNT) > VERSION:
         raise WeightsError(
             config.path,
             "a newer version of bert_keras wrote this file",
             "Install a newer version of bert_keras",
             expected=f"a file of format version {VERSION} or lower",
-            found=block.raw("version"),
+            found=block.get("version"),
         )
     rest = {k: v for k, v in block.values.items() if k != "sha256"}
-    if block.text("sha256") != json_files.json_hash(
+    if block.get("sha256", TEXT) != json_files.json_hash(
         {**config.values, NAME: rest}
     ):
         raise WeightsError(
@@ -132,8 +159,8 @@ def check_file(folder, block, name, source=None):
         block.refuse("files", "names of files in the folder", name)
     files.check_inside(os.path.join(folder, parts[0]), folder)
     expected = {
-        "bytes": entry.integer("bytes", maximum=2**62),
-        "sha256": entry.text("sha256"),
+        "bytes": entry.get("bytes", count_to(2**62)),
+        "sha256": entry.get("sha256", TEXT),
     }
     path = os.path.join(folder, *parts)
     fault = find_fault(path, expected, source)
@@ -151,32 +178,17 @@ def add_check(found, folder, block):
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS, *sources[:1])
     )
-    return {name: tensor.with_check(check) for name, tensor in found.items()}
+    return {
+        name: dataclasses.replace(tensor, checks=(check, *tensor.checks))
+        for name, tensor in found.items()
+    }
 
 
 def read_arguments(block, name="arguments"):
     """Return the dict `name` in the block; check types of known arguments."""
     settings = block.object(name, {})
-    checks = {
-        "labels": settings.texts,
-        "problem": settings.text,
-        "dropout": settings.fraction,
-        "mlm_activation": settings.text,
-        "mlm_norm_epsilon": settings.fraction,
-        "may_be_none": settings.boolean,
-        "null_threshold": settings.number,
-        "thresholds": settings.numbers,
-        "pair": settings.boolean,
-        "long_text": settings.text,
-        "pooling": settings.text,
-        "recipe": settings.text,
-        "normalize": settings.boolean,
-    }
-    for name in filter(settings.__contains__, checks):
-        checks[name](name)
-    for name in ("bilstm_dim", "examples_per_row", "truncate_dim"):
-        if name in settings:
-            settings.integer(name, maximum=2**20)
+    for name in filter(settings.__contains__, ARGUMENTS):
+        settings.get(name, ARGUMENTS[name])
     if "name" in settings.values:
         settings.refuse("name", "no model name in this file", "a name")
     return dict(settings.values)
@@ -185,8 +197,8 @@ def read_arguments(block, name="arguments"):
 def read_encoder(block):
     """Return the arguments of `BertEncoder` that the block states."""
     return {
-        "attention": block.text("attention"),
-        "pooler_activation": block.choice(
+        "attention": block.get("attention", TEXT),
+        "pooler_activation": block.get(
             "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]
         ),
     }
@@ -201,11 +213,13 @@ def read_origin(block, folder):
     license = None
     if "license" in block:
         stated = tensors.read_license(folder)
-        license = tensors.License(block.text("license"), stated and stated.text)
+        license = tensors.License(
+            block.get("license", TEXT), stated and stated.text
+        )
     return {
         "embedding": read_arguments(block, "embedding") or None,
         "encoder_arguments": block.object("encoder_arguments", {}).values,
-        "origin": block.text("source") if "source" in block else None,
-        "untrained": tuple(block.texts("untrained", [])),
+        "origin": block.get("source", TEXT) if "source" in block else None,
+        "untrained": tuple(block.get("untrained", TEXTS, [])),
         "license": license,
     }

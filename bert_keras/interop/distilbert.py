@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from bert_keras.interop.tensor_files import Fields
+from bert_keras.interop.tensor_files import TEXTS, Fields
 
 MODEL_TYPE = "distilbert"
 # BERT's setting -> (DistilBERT's setting, DistilBERT's default).
@@ -50,8 +50,8 @@ def translate_config(config):
     """Return DistilBERT's settings as `Fields` with BERT's names."""
     values = {**config.values, "type_vocab_size": 2}
     for name, (other, default) in _SETTINGS.items():
-        values[name] = config.raw(other, default)
-    names = config.texts("architectures", [])
+        values[name] = config.get(other, default=default)
+    names = config.get("architectures", TEXTS, [])
     values["architectures"] = [
         re.sub("^DistilBert", "Bert", name) for name in names
     ]

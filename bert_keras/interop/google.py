@@ -10,7 +10,13 @@ import re
 from bert_keras.interop import tensors
 from bert_keras.interop.head_table import HEADS, layers_in
 from bert_keras.interop.tensor_bundle import find_prefix, read_tf_checkpoint
-from bert_keras.interop.tensor_files import read_json
+from bert_keras.interop.tensor_files import (
+    COUNT,
+    DEVIATION,
+    FRACTION,
+    count_to,
+    read_json,
+)
 from bert_keras.interop.text_settings import read_vocabulary
 
 CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
@@ -75,6 +81,7 @@ def open_path(path, wanted=None):
             found[name] = found[name].transpose()
     config = os.path.join(os.path.dirname(prefix), CONFIG)
     head, arguments = _find_head(found)
+    deviation = read_json(config).get("initializer_range")
     return tensors.Checkpoint(
         path=path,
         source=str(path),
@@ -84,7 +91,7 @@ def open_path(path, wanted=None):
         head_arguments=arguments,
         tensors=found,
         skipped=skipped,
-        initializer_range=read_json(config).number_or_none("initializer_range"),
+        initializer_range=deviation if DEVIATION.fits(deviation) else None,
     )
 
 
@@ -105,25 +112,27 @@ def read_config(path):
     and of segments (default 2). In Google's code, `gelu` is GELU's tanh form.
     """
     config = read_json(path)
-    config.choice("hidden_act", ["gelu"], "gelu")
-    hidden = config.integer("hidden_size")
-    if config.integer("embedding_size", hidden) != hidden:
+    config.get("hidden_act", ["gelu"], "gelu")
+    hidden = config.get("hidden_size", COUNT)
+    if config.get("embedding_size", COUNT, hidden) != hidden:
         config.refuse(
             "embedding_size",
             f"the hidden_size {hidden}",
-            config.raw("embedding_size"),
+            config.get("embedding_size"),
         )
     return {
-        "vocabulary_size": config.integer("vocab_size"),
-        "num_layers": config.integer("num_hidden_layers", maximum=1000),
-        "num_heads": config.integer("num_attention_heads"),
+        "vocabulary_size": config.get("vocab_size", COUNT),
+        "num_layers": config.get("num_hidden_layers", count_to(1000)),
+        "num_heads": config.get("num_attention_heads", COUNT),
         "hidden_dim": hidden,
-        "intermediate_dim": config.integer("intermediate_size"),
-        "max_sequence_length": config.integer("max_position_embeddings", 512),
-        "num_segments": config.integer("type_vocab_size", 2),
-        "dropout": config.fraction("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.fraction(
-            "attention_probs_dropout_prob", 0.1
+        "intermediate_dim": config.get("intermediate_size", COUNT),
+        "max_sequence_length": config.get(
+            "max_position_embeddings", COUNT, 512
+        ),
+        "num_segments": config.get("type_vocab_size", COUNT, 2),
+        "dropout": config.get("hidden_dropout_prob", FRACTION, 0.1),
+        "attention_dropout": config.get(
+            "attention_probs_dropout_prob", FRACTION, 0.1
         ),
         "activation": "gelu_tanh",
         "attention": "bidirectional",

@@ -20,9 +20,11 @@ def select_head(cls, checkpoint, arguments):
     used.
     """
     stored, new = checkpoint.head_arguments, arguments
+    found = checkpoint.tensors
+    encoder = {name: found[name] for name in found if in_encoder(name)}
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
         why = f"the weights are of a {checkpoint.head}"
-        return _select_encoder(checkpoint.tensors), new, why
+        return encoder, new, why
     arguments = {**stored, **new}
     if stored.get("recipe") and not arguments.get("recipe"):
         # The stored pooling belongs to the stored recipe, which is not used.
@@ -58,8 +60,8 @@ def select_head(cls, checkpoint, arguments):
             for values in (stored, arguments)
         )
         why = f"the weights are for {differs}={before}, not {after}"
-        return _select_encoder(checkpoint.tensors), arguments, why
-    return checkpoint.tensors, arguments, None
+        return encoder, arguments, why
+    return found, arguments, None
 
 
 def select_labels(found, stored, arguments):
@@ -123,10 +125,6 @@ def _refuse_class(cls, checkpoint, arguments, error):
         f"{checkpoint.head} of {checkpoint.source} was saved. Add **kwargs to "
         f"{cls.__name__}.__init__, and pass them to super().__init__."
     )
-
-
-def _select_encoder(found):
-    return {name: tensor for name, tensor in found.items() if in_encoder(name)}
 
 
 def _match_labels(stored, arguments):

@@ -23,6 +23,16 @@ from bert_keras.interop.huggingface_weights import (
     normalize_name,
     read_weights,
 )
+from bert_keras.interop.tensor_files import (
+    BOOLEAN,
+    COUNT,
+    DEVIATION,
+    EPSILON,
+    FRACTION,
+    TEXT,
+    TEXTS,
+    count_to,
+)
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import (
     POOLER,
@@ -132,7 +142,7 @@ def open_folder(folder, wanted=None):
     fields = block.read_block(folder, config)
     _check_model(config, fields)
     stored = read_weights(folder)
-    is_distilbert = config.raw("model_type") == distilbert.MODEL_TYPE
+    is_distilbert = config.get("model_type") == distilbert.MODEL_TYPE
     if is_distilbert:
         config = distilbert.translate_config(config)
     encoder = _read_encoder(config)
@@ -145,19 +155,20 @@ def open_folder(folder, wanted=None):
         head = _read_own_head(folder, fields, stored)
         encoder |= block.read_encoder(fields)
         head |= block.read_origin(fields, folder)
+    deviation = config.get("initializer_range")
     return tensors.Checkpoint(
         path=folder,
         source=str(folder),
         format="huggingface",
         encoder=encoder,
-        initializer_range=config.number_or_none("initializer_range"),
+        initializer_range=deviation if DEVIATION.fits(deviation) else None,
         **head,
     )
 
 
 def _read_own_head(folder, fields, stored):
     """Return the `Checkpoint` fields of the head that the block states."""
-    head = fields.text("class")
+    head = fields.get("class", TEXT)
     found, skipped = tensors.rename_tensors(
         stored, names(head), folder, normalize_name
     )
@@ -205,16 +216,15 @@ def _read_stated_head(config, stored, wanted, folder):
     }
 
 
-def read_text(checkpoint):
-    """Return the `TextSettings`; None without a vocabulary."""
-    return read_folder_text(checkpoint.path, checkpoint.encoder)
+def read_text(checkpoint, folder=None):
+    """Return the `TextSettings`; None without a vocabulary.
 
-
-def read_folder_text(folder, encoder):
-    """Return the `TextSettings` of a folder; see `read_text`."""
+    `folder` has the tokenizer; None means the folder of the checkpoint.
+    """
+    folder = folder or checkpoint.path
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
     text = huggingface_tokenizer.read_text(
-        folder, config, encoder["max_sequence_length"]
+        folder, config, checkpoint.encoder["max_sequence_length"]
     )
     if text is None or not block.is_current(config):
         return text
@@ -255,7 +265,9 @@ def _check_output_table(found, stored):
                 )
 
     if copies:
-        found["mlm/bias"] = found["mlm/bias"].with_check(compare)
+        bias = found["mlm/bias"]
+        checks = compare, *bias.checks
+        found["mlm/bias"] = dataclasses.replace(bias, checks=checks)
 
 
 def _check_model(config, fields):
@@ -272,7 +284,7 @@ def _check_model(config, fields):
             "Use a checkpoint that needs no code of its own",
         )
     known = ["bert", block.NAME if fields else distilbert.MODEL_TYPE]
-    model_type = config.text("model_type", "bert")
+    model_type = config.get("model_type", TEXT, "bert")
     if model_type not in known:
         raise WeightsError(
             config.path,
@@ -281,7 +293,7 @@ def _check_model(config, fields):
             expected='the model type "bert" or "distilbert"',
             found=f'"{model_type}"',
         )
-    position = config.text("position_embedding_type", "absolute")
+    position = config.get("position_embedding_type", TEXT, "absolute")
     if position != "absolute":
         raise WeightsError(
             config.path,
@@ -289,7 +301,7 @@ def _check_model(config, fields):
             "Use a checkpoint with absolute positions",
         )
     for name in ("quantization_config", "pruned_heads", "add_cross_attention"):
-        if config.raw(name):
+        if config.get(name):
             raise WeightsError(
                 config.path,
                 f'"{name}" is set, which this package does not support',
@@ -298,35 +310,39 @@ def _check_model(config, fields):
 
 
 def _read_encoder(config):
-    activation = config.choice("hidden_act", ACTIVATIONS, "gelu")
-    is_decoder = config.boolean("is_decoder", False)
+    activation = config.get("hidden_act", ACTIVATIONS, "gelu")
+    is_decoder = config.get("is_decoder", BOOLEAN, False)
     return {
-        "vocabulary_size": config.integer("vocab_size", 30522),
-        "num_layers": config.integer("num_hidden_layers", 12, maximum=1000),
-        "num_heads": config.integer("num_attention_heads", 12),
-        "hidden_dim": config.integer("hidden_size", 768),
-        "intermediate_dim": config.integer("intermediate_size", 3072),
-        "max_sequence_length": config.integer("max_position_embeddings", 512),
-        "num_segments": config.integer("type_vocab_size", 2),
-        "dropout": config.fraction("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.fraction(
-            "attention_probs_dropout_prob", 0.1
+        "vocabulary_size": config.get("vocab_size", COUNT, 30522),
+        "num_layers": config.get("num_hidden_layers", count_to(1000), 12),
+        "num_heads": config.get("num_attention_heads", COUNT, 12),
+        "hidden_dim": config.get("hidden_size", COUNT, 768),
+        "intermediate_dim": config.get("intermediate_size", COUNT, 3072),
+        "max_sequence_length": config.get(
+            "max_position_embeddings", COUNT, 512
+        ),
+        "num_segments": config.get("type_vocab_size", COUNT, 2),
+        "dropout": config.get("hidden_dropout_prob", FRACTION, 0.1),
+        "attention_dropout": config.get(
+            "attention_probs_dropout_prob", FRACTION, 0.1
         ),
         "activation": ACTIVATIONS[activation],
         "attention": "left_to_right" if is_decoder else "bidirectional",
-        "norm_epsilon": config.epsilon("layer_norm_eps"),
+        "norm_epsilon": config.get("layer_norm_eps", EPSILON, 1e-12),
     }
 
 
 def _read_head(config):
-    stated = config.texts("architectures", [])
+    stated = config.get("architectures", TEXTS, [])
     if not stated:
         return None
     if stated[0] not in BY_ARCHITECTURE:
         expected = " or ".join(BY_ARCHITECTURE)
         config.refuse("architectures", expected, stated[0])
     head = BY_ARCHITECTURE[stated[0]]
-    if head == "BertCausalModel" and not config.boolean("is_decoder", False):
+    if head == "BertCausalModel" and not config.get(
+        "is_decoder", BOOLEAN, False
+    ):
         return "BertPretrainer"
     return head
 
@@ -353,7 +369,7 @@ def _find_heads(config, stored):
             "BertChooser": pools and outputs == 1 and not has_one,
         }
         heads = [head for head in heads if fits.get(head, True)]
-    if config.boolean("is_decoder", False):
+    if config.get("is_decoder", BOOLEAN, False):
         heads = [h.replace("Pretrainer", "CausalModel") for h in heads]
     return heads or ["BertEncoder"]
 
@@ -364,7 +380,7 @@ def _read_arguments(config, head, found):
     `found` is a dict of weight name in bert_keras -> `Tensor`.
     """
     arguments, row = {}, HEADS[head]
-    if row.is_tied and not config.boolean("tie_word_embeddings", True):
+    if row.is_tied and not config.get("tie_word_embeddings", BOOLEAN, True):
         config.refuse("tie_word_embeddings", "true, as in BERT", "false")
     if row.has_labels:
         bias = found.get(f"{row.layer}/bias")
@@ -373,17 +389,17 @@ def _read_arguments(config, head, found):
     if head == "BertClassifier":
         # With left-to-right attention, `BertClassifier` reads the last token,
         # but transformers reads the pooled output.
-        if config.boolean("is_decoder", False):
+        if config.get("is_decoder", BOOLEAN, False):
             config.refuse("is_decoder", "false for a classifier", "true")
         # In transformers, one output without `problem_type` is a regression.
         has_one = len(arguments["labels"]) == 1
         arguments["problem"] = "regression" if has_one else "single"
         if "problem_type" in config:
-            problem = config.choice("problem_type", PROBLEMS)
+            problem = config.get("problem_type", PROBLEMS)
             arguments["problem"] = PROBLEMS[problem]
         arguments["labels"] = tensors.hide_default_label(**arguments)
     if row.has_dropout and "classifier_dropout" in config:
-        arguments["dropout"] = config.fraction("classifier_dropout")
+        arguments["dropout"] = config.get("classifier_dropout", FRACTION)
     return arguments
 
 
@@ -401,7 +417,7 @@ def _read_labels(config, count=None):
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]
-    stated = len(labels) or config.integer("num_labels", 2, maximum=2**20)
+    stated = len(labels) or config.get("num_labels", count_to(2**20), 2)
     unnamed = [f"LABEL_{index}" for index in range(count or stated)]
     is_unnamed = all(type(label) in (int, float) for label in labels)
     if is_unnamed or labels == ["LABEL_0", "LABEL_1"]:
@@ -432,7 +448,9 @@ def describe(model, preprocessor=None, without=()):
         Two dicts: config.json without its `bert_keras` block, and tensor name
         -> (shape, function that returns the values).
     """
-    without = {*without, *_find_unused_pooler(model)}
+    random = untrained_weights(model)
+    if POOLER[0] in {*random} - {*drop_unused_pooler(model, random)}:
+        without = {*without, *POOLER}
     weights = {
         name: weight
         for name, weight in sorted(published_weights(model).items())
@@ -479,13 +497,6 @@ def tensor_names(model, weights):
         prefix = "bert." if in_encoder(name) and not is_encoder else ""
         found[name] = f"{prefix}{other}" if other else name
     return found
-
-
-def _find_unused_pooler(model):
-    """Return the pooler's weight names if it is random and unused, else ()."""
-    random = untrained_weights(model)
-    used = drop_unused_pooler(model, random)
-    return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 
 def _choose_architecture(model, weights):

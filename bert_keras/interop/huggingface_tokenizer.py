@@ -11,8 +11,16 @@ import warnings
 
 from bert_keras import json_files, versions
 from bert_keras.interop import text_settings
-from bert_keras.interop.tensor_files import Fields, read_json
+from bert_keras.interop.tensor_files import (
+    BOOLEAN,
+    COUNT,
+    TEXT,
+    TEXTS,
+    Fields,
+    read_json,
+)
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.text.vocabulary import read_pieces, write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
@@ -111,7 +119,7 @@ def read_text(folder, config, positions):
     if not os.path.exists(path):
         pieces = _read_pieces(tokenizer)
     else:
-        pieces = text_settings.read_pieces(path)
+        pieces = text_settings.check_pieces(read_pieces(path), path)
         if tokenizer.values:
             _check_ids(tokenizer, pieces)
     cases = _read_cases(settings, tokenizer)
@@ -125,15 +133,12 @@ def read_text(folder, config, positions):
         cases,
         _read_length(settings, positions),
         **read_prompts(settings),
-        keys=_read_keys(settings),
+        keys={
+            name: settings.get(name, kind)
+            for name, kind in (("text_keys", TEXTS), ("label_key", TEXT))
+            if name in settings and "text_keys" in settings
+        },
     )
-
-
-def _read_keys(settings):
-    if "text_keys" not in settings:
-        return {}
-    label = settings.text("label_key") if "label_key" in settings else None
-    return {"text_keys": settings.texts("text_keys"), "label_key": label}
 
 
 def read_prompts(fields):
@@ -150,53 +155,48 @@ def read_prompts(fields):
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object whose values are texts", prompts)
     name = "default_prompt_name"
-    prompt = fields.text(name) if name in fields else None
+    prompt = fields.get(name, TEXT) if name in fields else None
     if prompt is not None and prompt not in prompts:
         fields.refuse(name, f"one of {', '.join(prompts) or 'none'}", prompt)
     return {
         "prompts": prompts,
         "prompt": prompt,
-        "include_prompt": fields.boolean("include_prompt", True),
+        "include_prompt": fields.get("include_prompt", BOOLEAN, True),
     }
 
 
 def _read_arguments(settings, tokenizer, kind):
     """Return arguments of `WordPieceTokenizer`, except vocabulary and case.
 
-    `kind` is the name of the tokenizer's class.
-    """
-    return {
-        "strip_accents": _read_strip_accents(settings, tokenizer, kind),
-        "max_word_length": tokenizer.object("model", {}).integer(
-            "max_input_chars_per_word", MAX_WORD_LENGTH
-        ),
-        # By default, transformers reads "[MASK]" in a text as one token.
-        "keep_special_tokens": not settings.boolean(
-            "split_special_tokens", False
-        ),
-    }
-
-
-def _read_strip_accents(settings, tokenizer, kind):
-    """Return the setting `strip_accents`; see `WordPiece`.
-
-    As in transformers, the tokenizer's class `kind` decides which file is read:
-    tokenizer.json for `GENERAL_CLASSES`, if it exists, else
+    As in transformers, the tokenizer's class `kind` decides which file has
+    `strip_accents`: tokenizer.json for `GENERAL_CLASSES`, if it exists, else
     tokenizer_config.json. None means the same value as `lowercase`.
     """
     is_general = kind in GENERAL_CLASSES and tokenizer.values
     source = tokenizer.object("normalizer", {}) if is_general else settings
-    return source.boolean_or_none("strip_accents")
+    strip_accents = None
+    if "strip_accents" in source:
+        strip_accents = source.get("strip_accents", BOOLEAN)
+    return {
+        "strip_accents": strip_accents,
+        "max_word_length": tokenizer.object("model", {}).get(
+            "max_input_chars_per_word", COUNT, MAX_WORD_LENGTH
+        ),
+        # By default, transformers reads "[MASK]" in a text as one token.
+        "keep_special_tokens": not settings.get(
+            "split_special_tokens", BOOLEAN, False
+        ),
+    }
 
 
 def _read_cases(settings, tokenizer):
     """Return dict of file path -> the file's lower-case setting, a bool."""
     cases = {}
     if "do_lower_case" in settings:
-        cases[settings.path] = settings.boolean("do_lower_case")
+        cases[settings.path] = settings.get("do_lower_case", BOOLEAN)
     normal = tokenizer.object("normalizer", {})
     if "lowercase" in normal:
-        cases[tokenizer.path] = normal.boolean("lowercase")
+        cases[tokenizer.path] = normal.get("lowercase", BOOLEAN)
     return cases
 
 
@@ -206,11 +206,11 @@ def _read_length(settings, positions):
     Ignore a `model_max_length` of `positions` (the model's limit) or more.
     """
     if "sequence_length" in settings:  # bert_keras wrote the folder
-        return settings.integer("sequence_length")
-    length = settings.raw("model_max_length")
+        return settings.get("sequence_length", COUNT)
+    length = settings.get("model_max_length")
     if type(length) in (int, float) and length >= positions:
         return None
-    return None if length is None else settings.integer("model_max_length")
+    return None if length is None else settings.get("model_max_length", COUNT)
 
 
 def _read_pieces(tokenizer):
@@ -247,7 +247,7 @@ def _read_class(settings, config):
     # Like AutoTokenizer, prefer tokenizer_config.json to config.json.
     states = settings if "tokenizer_class" in settings else config
     default = "BertTokenizer" if "model_type" in config else "TokenizersBackend"
-    return states.choice("tokenizer_class", CLASSES, default)
+    return states.get("tokenizer_class", CLASSES, default)
 
 
 def _check_files(settings, special, tokenizer, config):
@@ -262,8 +262,8 @@ def _check_files(settings, special, tokenizer, config):
     The `Fields` of a missing file are empty.
     """
     _check_keys(settings, SETTINGS_RULES)
-    names = settings.texts("model_input_names", ["token_type_ids"])
-    has_segments = config.raw("model_type") != "distilbert"
+    names = settings.get("model_input_names", TEXTS, ["token_type_ids"])
+    has_segments = config.get("model_type") != "distilbert"
     if has_segments and "token_type_ids" not in names:
         warnings.warn(
             f"{settings.path}: model_input_names lacks token_type_ids. This "
@@ -278,7 +278,7 @@ def _check_files(settings, special, tokenizer, config):
         if name not in tokenizer:
             tokenizer.refuse(name, "the original tokenizer's value", "none")
     for name in ("normalizer", "pre_tokenizer"):
-        tokenizer.object(name).text("type")
+        tokenizer.object(name).get("type", TEXT)
     _check_post_processor(tokenizer)
 
 
@@ -326,18 +326,13 @@ def _check_keys(fields, rules):
         value, allowed = fields.values[name], rules[name]
         if isinstance(allowed, dict):
             _check_keys(fields.object(name, {}), allowed)
-        elif not _is_in(_get_content(value), allowed):
+            continue
+        found = value
+        if isinstance(value, dict) and isinstance(value.get("content"), str):
+            found = value["content"]  # of a token
+        if not any(type(found) is type(v) and found == v for v in allowed):
             expected = " or ".join(json.dumps(one) for one in allowed)
             fields.refuse(name, expected, value)
-
-
-def _is_in(value, allowed):
-    return any(type(value) is type(one) and value == one for one in allowed)
-
-
-def _get_content(value):
-    is_token = isinstance(value, dict) and isinstance(value.get("content"), str)
-    return value["content"] if is_token else value
 
 
 def _check_post_processor(tokenizer):
@@ -348,7 +343,7 @@ def _check_post_processor(tokenizer):
     ids = tokenizer.object("model").object("vocab").values
     part = tokenizer.object("post_processor")
     template = _make_template(ids)
-    tokens = part.raw("special_tokens", {})
+    tokens = part.get("special_tokens", default={})
     is_template = isinstance(tokens, dict) and part.values == {
         **template,
         "special_tokens": {**tokens, **template["special_tokens"]},
@@ -377,7 +372,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
     `lowercase` is False if text keeps its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, tokenizer):
-        content = token.text("content")
+        content = token.get("content", TEXT)
         if content not in SPECIAL_TOKENS:
             raise WeightsError(
                 token.path,
@@ -389,7 +384,7 @@ def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
         if index is not None and pieces.index(content) != index:
             token.refuse(f"id of {content}", pieces.index(content), index)
         for flag in ("single_word", *(["normalized"] if lowercase else [])):
-            if token.boolean(flag, False):
+            if token.get(flag, BOOLEAN, False):
                 token.refuse(f"{flag} of {content}", "false", "true")
 
 
@@ -409,7 +404,7 @@ def _find_extra_tokens(added, special, settings, tokenizer):
     for token, index in added.values.items():
         yield Fields({"content": token}, added.path), index
     yield from read(
-        tokenizer.raw("added_tokens", []), tokenizer, "added_tokens"
+        tokenizer.get("added_tokens", default=[]), tokenizer, "added_tokens"
     )
     name = "added_tokens_decoder"
     for index, entry in settings.object(name, {}).values.items():
@@ -451,7 +446,7 @@ def write_tokenizer(folder, preprocessor):
     json_files.write_json(
         _make_tokenizer_json(tokenizer), os.path.join(folder, TOKENIZER)
     )
-    text_settings.write_pieces(preprocessor, os.path.join(folder, VOCABULARY))
+    write_vocabulary(tokenizer.vocabulary, os.path.join(folder, VOCABULARY))
 
 
 def _make_tokenizer_json(tokenizer):
@@ -490,18 +485,21 @@ def _make_tokenizer_json(tokenizer):
 
 def _make_template(ids):
     """Return a post-processor for [CLS] A [SEP] and [CLS] A [SEP] B [SEP]."""
-
-    def special(token, segment):
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    def sequence(name, segment):
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)]
+    single, more = (
+        [{kind: {"id": id, "type_id": segment}} for kind, id, segment in parts]
+        for parts in (
+            [
+                ("SpecialToken", "[CLS]", 0),
+                ("Sequence", "A", 0),
+                ("SpecialToken", "[SEP]", 0),
+            ],
+            [("Sequence", "B", 1), ("SpecialToken", "[SEP]", 1)],
+        )
+    )
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, sequence("B", 1), special("[SEP]", 1)],
+        "pair": [*single, *more],
         "special_tokens": {
             token: {"id": token, "ids": [ids.get(token)], "tokens": [token]}
             for token in ("[CLS]", "[SEP]")

@@ -9,6 +9,13 @@ import re
 from bert_keras.interop import tensor_files, tensors
 from bert_keras.interop.hdf5 import read_h5
 from bert_keras.interop.head_table import layers_in
+from bert_keras.interop.tensor_files import (
+    BOOLEAN,
+    COUNT,
+    FRACTION,
+    TEXT,
+    count_to,
+)
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import read_vocabulary
 from bert_keras.modeling.sizes import DIMENSIONS
@@ -143,10 +150,10 @@ def _read_encoder(folder):
     )
     most = {"num_layers": 1000}
     sizes = {
-        name: config.integer(name, maximum=most.get(name, 2**31 - 1))
+        name: config.get(name, count_to(most.get(name, 2**31 - 1)))
         for name in DIMENSIONS
     }
-    dropout = config.fraction("dropout", 0.1)
+    dropout = config.get("dropout", FRACTION, 0.1)
     return {
         **sizes,
         "dropout": dropout,
@@ -158,7 +165,7 @@ def _read_encoder(folder):
 
 def _read_class_config(file, classes):
     """Return a Keras object's `config`; refuse a class not in `classes`."""
-    name, module = file.text("class_name"), file.text("module")
+    name, module = file.get("class_name", TEXT), file.get("module", TEXT)
     packages = ("keras_hub", "keras_nlp")
     if name not in classes or module.split(".")[0] not in packages:
         raise WeightsError(
@@ -182,20 +189,20 @@ def _read_task(folder):
         return "BertEncoder", {}, None
     file = tensor_files.read_json(path)
     config = _read_class_config(file, TASKS)
-    head = TASKS[file.text("class_name")]
+    head = TASKS[file.get("class_name", TEXT)]
     if head == "BertPretrainer":
         return head, dict(_MLM_HEAD), None
     if head == "BertEncoder":
-        pooling = config.choice("pooling_mode", POOLINGS, "mean")
-        normalize = config.boolean("normalize", True)
+        pooling = config.get("pooling_mode", POOLINGS, "mean")
+        normalize = config.get("normalize", BOOLEAN, True)
         return head, {}, {"pooling": pooling, "normalize": normalize}
-    activation = config.raw("activation", "linear")
+    activation = config.get("activation", default="linear")
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)
-    count = config.integer("num_classes", maximum=2**20)
+    count = config.get("num_classes", count_to(2**20))
     problem = "multi" if activation == "sigmoid" else None
     arguments = tensors.unnamed_labels(count, problem)
-    arguments["dropout"] = config.fraction("dropout", 0.1)
+    arguments["dropout"] = config.get("dropout", FRACTION, 0.1)
     return head, arguments, None
 
 
@@ -218,14 +225,14 @@ def _read_text_settings(folder):
     rows = preprocessor.object("config", {})
     return {
         "tokenizer": {
-            "strip_accents": config.boolean("strip_accents", False),
-            "keep_special_tokens": config.boolean(
-                "special_tokens_in_strings", False
+            "strip_accents": config.get("strip_accents", BOOLEAN, False),
+            "keep_special_tokens": config.get(
+                "special_tokens_in_strings", BOOLEAN, False
             ),
             "max_word_length": 200,
         },
-        "cases": {path: config.boolean("lowercase", False)},
-        "sequence_length": rows.integer("sequence_length")
+        "cases": {path: config.get("lowercase", BOOLEAN, False)},
+        "sequence_length": rows.get("sequence_length", COUNT)
         if "sequence_length" in rows
         else None,
     }

@@ -23,6 +23,7 @@ from bert_keras.interop import (
 )
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.saving import new_folder
+from bert_keras.interop.tensor_files import BOOLEAN, FRACTION
 from bert_keras.interop.tensors import LICENSE, WeightsError, run_checks
 from bert_keras.modeling import weights
 from bert_keras.modeling.sizes import DIMENSIONS
@@ -241,7 +242,7 @@ def load_lora(
     ranks = _read_ranks(found, adapted)
     _check_shapes(path, found, _expect_shapes(bases, layers, found, ranks))
     alpha = _read_alpha(config, adapted, ranks)
-    dropout = config.fraction("lora_dropout", 0.0)
+    dropout = config.get("lora_dropout", FRACTION, 0.0)
     _check_new_weights(model, path, found)
     run_checks(found)
     arrays = {name: tensor.load() for name, tensor in found.items()}
@@ -351,12 +352,12 @@ def _normalize(name):
 
 def _check_config(config):
     """Raise `WeightsError` if adapted kernels are not W + (alpha/rank) A B."""
-    config.choice("peft_type", ["LORA"])
-    config.choice("bias", ["none"], "none")
+    config.get("peft_type", ["LORA"])
+    config.get("bias", ["none"], "none")
     for name in REFUSED:
-        if config.raw(name):
-            config.refuse(name, "none or false", config.raw(name))
-    initializer = config.raw("init_lora_weights", True)
+        if config.get(name):
+            config.refuse(name, "none or false", config.get(name))
+    initializer = config.get("init_lora_weights", default=True)
     if isinstance(initializer, str) and initializer not in INITIALIZERS:
         expected = f"true, {', '.join(INITIALIZERS)}"
         config.refuse("init_lora_weights", expected, initializer)
@@ -370,7 +371,9 @@ def _read_alpha(config, adapted, ranks):
 
     `adapted` has each layer's name in transformers, and `ranks` has the ranks.
     """
-    default = _check_alpha(config, "lora_alpha", config.raw("lora_alpha", 8))
+    default = _check_alpha(
+        config, "lora_alpha", config.get("lora_alpha", default=8)
+    )
     alpha = {}
     pattern = config.object("alpha_pattern", {})
     for key, value in pattern.values.items():
@@ -382,7 +385,7 @@ def _read_alpha(config, adapted, ranks):
         for name in matching:  # as in PEFT, the first matching key counts
             alpha.setdefault(name, value)
     alpha = dict.fromkeys(adapted, default) | alpha
-    if config.boolean("use_rslora", False):
+    if config.get("use_rslora", BOOLEAN, False):
         alpha = {name: a * math.sqrt(ranks[name]) for name, a in alpha.items()}
     return alpha
 

@@ -62,16 +62,24 @@ def load_model(cls, preset, *, revision=None, **arguments):
     # The names of the preset's head are kept if their number is right.
     if count and len(checkpoint.head_arguments.get("labels") or ()) != count:
         arguments["labels"] = [str(number) for number in range(count)]
-    encoder_arguments, head_arguments = _split_arguments(cls, arguments)
-    _check_head(cls, checkpoint)
+    encoder_arguments, head_arguments = _split_arguments(
+        cls, arguments, checkpoint
+    )
+    # If the stored class is unknown, `checkpoint.head` is "BertEncoder". The
+    # fault then concerns every task model.
+    heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
+    if (
+        checkpoint.head_fault
+        and hasattr(cls, "encoder_class")
+        and checkpoint.head in heads
+    ):
+        raise checkpoint.head_fault
     found, head_arguments, why = select_head(cls, checkpoint, head_arguments)
     new_labels = []
     if not why:
         found, new_labels = select_labels(
             found, checkpoint.head_arguments, head_arguments
         )
-    positions = checkpoint.encoder["max_sequence_length"]
-    _check_positions(positions, encoder_arguments)
     model = _make_checked_model(
         cls, checkpoint, found, encoder_arguments, head_arguments, why
     )
@@ -86,6 +94,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     if any(tensor.source is None for tensor in found.values()):
         _check_unchanged(checkpoint)
     report.new_labels = new_labels
+    positions = checkpoint.encoder["max_sequence_length"]
     if encoder.max_sequence_length > positions:
         report.old_positions = positions
     model.load_report = encoder.load_report = report
@@ -142,16 +151,6 @@ def _find_encoder(cls):
     """Return `BertEncoder`, which this file cannot import."""
     bases = getattr(cls, "encoder_class", cls).__mro__
     return next(base for base in bases if base.__name__ == "BertEncoder")
-
-
-def _check_positions(stored, arguments):
-    number = arguments.get("max_sequence_length", stored)
-    if not isinstance(number, Integral) or number < stored:
-        raise InputError(
-            f"`max_sequence_length` is {number!r}. Expected a whole number of "
-            f"at least {stored}, the positions of the weights. For shorter "
-            "rows, set `sequence_length` of the preprocessor."
-        )
 
 
 def _check_sizes(checkpoint):
@@ -315,7 +314,8 @@ def _make_tokenizer(cls, source, text, arguments):
     )
 
 
-def _split_arguments(cls, arguments):
+def _split_arguments(cls, arguments, checkpoint):
+    """Return the arguments of the encoder and those of the head; check them."""
     encoder_class = getattr(cls, "encoder_class", cls)
     encoder_names = list_argument_names(encoder_class)
     head_names = [] if cls is encoder_class else list_argument_names(cls)
@@ -329,17 +329,15 @@ def _split_arguments(cls, arguments):
             f"{cls.__name__}.from_preset takes no {', '.join(unknown)}. Check "
             "the spelling, and leave out sizes: the weights decide them."
         )
+    stored = checkpoint.encoder["max_sequence_length"]
+    number = encoder.get("max_sequence_length", stored)
+    if not isinstance(number, Integral) or number < stored:
+        raise InputError(
+            f"`max_sequence_length` is {number!r}. Expected a whole number of "
+            f"at least {stored}, the positions of the weights. For shorter "
+            "rows, set `sequence_length` of the preprocessor."
+        )
     return encoder, head
-
-
-def _check_head(cls, checkpoint):
-    """Raise `checkpoint.head_fault` if `cls` needs the checkpoint's head."""
-    # If the stored class is unknown, `checkpoint.head` is "BertEncoder". The
-    # fault then concerns every task model.
-    heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
-    is_encoder = not hasattr(cls, "encoder_class")
-    if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
-        raise checkpoint.head_fault
 
 
 def _check_tensors(model, checkpoint, found, why):

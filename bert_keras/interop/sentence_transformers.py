@@ -8,7 +8,14 @@ from bert_keras import files, json_files
 from bert_keras.interop import huggingface
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.huggingface_tokenizer import read_prompts
-from bert_keras.interop.tensor_files import Fields, read_json
+from bert_keras.interop.tensor_files import (
+    BOOLEAN,
+    COUNT,
+    TEXT,
+    Fields,
+    count_to,
+    read_json,
+)
 from bert_keras.interop.tensors import WeightsError
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
@@ -55,7 +62,7 @@ def open_folder(folder, wanted=None):
             "normalize": "Normalize" in modules,
         }
         if "truncate_dim" in settings:
-            dim = settings.integer("truncate_dim", maximum=2**20)
+            dim = settings.get("truncate_dim", count_to(2**20))
             embedding["truncate_dim"] = dim
         _read_all_prompts(folder, modules, settings)  # refuse faults now
     return dataclasses.replace(
@@ -72,17 +79,17 @@ def read_text(checkpoint):
     folder = checkpoint.path
     modules = _read_modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
-    text = huggingface.read_folder_text(inner, checkpoint.encoder)
+    text = huggingface.read_text(checkpoint, inner)
     if text is None:
         return None
     path = os.path.join(inner, SETTINGS)
     settings = read_json(path, optional=True)
     length = text.sequence_length
     if "max_seq_length" in settings:
-        length = settings.integer("max_seq_length")
+        length = settings.get("max_seq_length", COUNT)
     elif length is None:  # sentence-transformers' default
         length = checkpoint.encoder["max_sequence_length"]
-    lower = settings.boolean("do_lower_case", False)
+    lower = settings.get("do_lower_case", BOOLEAN, False)
     prompts = {}
     if "Pooling" in modules:
         embedding = read_json(os.path.join(folder, EMBEDDING), optional=True)
@@ -98,7 +105,7 @@ def read_text(checkpoint):
 def _read_all_prompts(folder, modules, settings):
     """Return the prompts as arguments of `TextSettings`; see `read_prompts`."""
     pooling = read_json(os.path.join(folder, modules["Pooling"], CONFIG))
-    include = pooling.boolean("include_prompt", True)
+    include = pooling.get("include_prompt", BOOLEAN, True)
     return {**read_prompts(settings), "include_prompt": include}
 
 
@@ -109,7 +116,7 @@ def _read_settings(folder, normalizes):
             f"{config.path}: the unknown setting {name} is not applied.",
             stacklevel=2,
         )
-    similarity = config.choice("similarity_fn_name", SIMILARITIES, "cosine")
+    similarity = config.get("similarity_fn_name", SIMILARITIES, "cosine")
     # With unit vectors, the dot product is the cosine.
     if similarity not in ("cosine", *(["dot"] if normalizes else [])):
         warnings.warn(
@@ -126,8 +133,8 @@ def _read_modules(folder):
     found = {}
     for module in read_json(path, kind=list).values:
         fields = Fields(module if isinstance(module, dict) else {}, path)
-        kind = fields.text("type").rpartition(".")[2]
-        inner = fields.text("path", "")
+        kind = fields.get("type", TEXT).rpartition(".")[2]
+        inner = fields.get("path", TEXT, "")
         if inner and not files.is_plain_name(inner):
             fields.refuse("path", "a folder in this folder", inner)
         if kind not in KINDS:
@@ -157,7 +164,7 @@ def _read_modules(folder):
 def _read_pooling(folder):
     config = read_json(os.path.join(folder, "config.json"))
     if "pooling_mode" in config:  # sentence-transformers 5.4 and later
-        mode = config.raw("pooling_mode")
+        mode = config.get("pooling_mode")
         chosen = ["last" if mode == "lasttoken" else mode]
     else:
         chosen = [

@@ -3,12 +3,15 @@
 `tensor_bundle.py` reads TensorFlow checkpoints, and `hdf5.py` reads HDF5.
 """
 
+import dataclasses
 import functools
 import hashlib
 import math
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -67,12 +70,64 @@ def _refuse_constant(name):
     raise ValueError(f"JSON has no {name}")
 
 
-class Fields:
-    """Typed access to the fields of a JSON object in a file.
+class Kind(NamedTuple):
+    """Type and range of a field.
 
-    A missing or null field has the value `default`. Without a default, `raw`
-    and the `_or_none` methods return None, and `epsilon` returns 1e-12. The
-    other methods refuse the field.
+    words: the values that fit, for messages.
+    fits: function of a value; returns True if it fits.
+    cast: function that returns the value of the field.
+    """
+
+    words: str
+    fits: Callable
+    cast: Callable = lambda value: value
+
+
+def count_to(most):
+    """Return the `Kind` of a whole number from 1 to `most`."""
+    return Kind(
+        f"a whole number from 1 to {most}",
+        lambda v: type(v) is int and 1 <= v <= most,
+    )
+
+
+_NUMBERS = int, float
+COUNT = count_to(2**31 - 1)
+TEXT = Kind("a text", lambda v: type(v) is str)
+TEXTS = Kind(
+    "a list of texts",
+    lambda v: type(v) is list and all(type(item) is str for item in v),
+)
+BOOLEAN = Kind("true or false", lambda v: type(v) is bool)
+NUMBER = Kind(
+    "a number", lambda v: type(v) in _NUMBERS and math.isfinite(v), float
+)
+NUMBERS = Kind(
+    "a list of numbers",
+    lambda v: type(v) is list and all(map(NUMBER.fits, v)),
+)
+# Such as a dropout rate.
+FRACTION = Kind(
+    "a number from 0 to below 1",
+    lambda v: type(v) in _NUMBERS and 0 <= v < 1,
+    float,
+)
+# Epsilon of a layer normalisation.
+EPSILON = Kind(
+    "a number above 0 and below 1", lambda v: type(v) is float and 0 < v < 1
+)
+# Standard deviation of random weights.
+DEVIATION = Kind(
+    "a number from 0 to 1000",
+    lambda v: type(v) in _NUMBERS and 0 <= v <= 1000,
+)
+_OBJECT = Kind("a JSON object", lambda v: type(v) is dict)
+
+
+class Fields:
+    """Access to the fields of a JSON object in a file, with their types.
+
+    A field that is null counts as missing.
     """
 
     def __init__(self, values, path):
@@ -81,76 +136,35 @@ class Fields:
     def __contains__(self, name):
         return self.values.get(name) is not None
 
-    def raw(self, name, default=None):
-        """Return a field without a check of its type."""
+    def get(self, name, kind=None, default=None):
+        """Return a field.
+
+        Args:
+            name: the field's name.
+            kind: a `Kind`, or a collection of the texts that are allowed. None
+                returns the field as it is, or None.
+            default: value of a missing field. None: the field is required.
+
+        Raises:
+            WeightsError: the field is not of this kind.
+        """
         value = self.values.get(name)
-        return default if value is None else value
-
-    def integer(self, name, default=None, maximum=2**31 - 1):
-        value = self._require(name, default)
-        if type(value) is not int or not 1 <= value <= maximum:
-            self.refuse(name, f"a whole number from 1 to {maximum}", value)
-        return value
-
-    def fraction(self, name, default=None):
-        """Return a number from 0 to below 1, such as a dropout rate."""
-        value = self._require(name, default)
-        if type(value) not in (int, float) or not 0 <= value < 1:
-            self.refuse(name, "a number from 0 to below 1", value)
-        return float(value)
-
-    def epsilon(self, name):
-        """Return the epsilon of a layer normalisation, by default 1e-12."""
-        value = self.raw(name, 1e-12)
-        if type(value) is not float or not 0 < value < 1:
-            self.refuse(name, "a number above 0 and below 1", value)
-        return value
-
-    def number(self, name, default=None):
-        value = self._require(name, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            self.refuse(name, "a number", value)
-        return float(value)
-
-    def numbers(self, name, default=None):
-        value = self._read(name, default, list, "a list of numbers")
-        if not all(
-            type(item) in (int, float) and math.isfinite(item) for item in value
-        ):
-            self.refuse(name, "a list of numbers", value)
-        return value
-
-    def number_or_none(self, name):
-        """Return a number from 0 to 1000; None for any other value."""
-        value = self.raw(name)
-        known = type(value) in (int, float) and 0 <= value <= 1000
-        return value if known else None
-
-    def text(self, name, default=None):
-        return self._read(name, default, str, "a text")
-
-    def choice(self, name, choices, default=None):
-        """Return the text of a field; refuse a text outside `choices`."""
-        value = self.text(name, default)
-        if value not in choices:
-            self.refuse(name, " or ".join(choices), value)
-        return value
-
-    def boolean(self, name, default=None):
-        return self._read(name, default, bool, "true or false")
-
-    def boolean_or_none(self, name):
-        return self.boolean(name) if name in self else None
+        value = default if value is None else value
+        if kind is None:
+            return value
+        if not isinstance(kind, Kind):
+            texts = kind
+            kind = Kind(
+                " or ".join(texts), lambda v: type(v) is str and v in texts
+            )
+        if not kind.fits(value):
+            found = "none" if value is None else value
+            self.refuse(name, kind.words, found)
+        return kind.cast(value)
 
     def object(self, name, default=None):
-        value = self._read(name, default, dict, "a JSON object")
-        return Fields(value, self.path)
-
-    def texts(self, name, default=None):
-        value = self._read(name, default, list, "a list of texts")
-        if not all(type(item) is str for item in value):
-            self.refuse(name, "a list of texts", value)
-        return value
+        """Return the `Fields` of an object inside this one."""
+        return Fields(self.get(name, _OBJECT, default), self.path)
 
     def refuse(self, name, expected, found):
         """Raise `WeightsError` for a field."""
@@ -161,18 +175,6 @@ class Fields:
             expected=expected,
             found=shorten(found),
         )
-
-    def _read(self, name, default, kind, expected):
-        value = self._require(name, default)
-        if type(value) is not kind:
-            self.refuse(name, expected, value)
-        return value
-
-    def _require(self, name, default):
-        value = self.raw(name, default)
-        if value is None:
-            self.refuse(name, "a value", "none")
-        return value
 
 
 def shorten(value):
@@ -314,9 +316,8 @@ def read_safetensors(path):
         dtype = DTYPES[dtype]
         tensor = stored_tensor(source, name, dtype, shape, offset)
         if dtype.kind in "iub":
-            tensor = tensor.with_check(
-                functools.partial(_refuse_integers, tensor)
-            )
+            refuse = functools.partial(_refuse_integers, tensor)
+            tensor = dataclasses.replace(tensor, checks=(refuse,))
         tensors[name] = tensor
         offset += math.prod(shape) * dtype.itemsize
     return tensors
@@ -325,7 +326,7 @@ def read_safetensors(path):
 def _refuse_integers(tensor):
     """Raise `WeightsError`: the weight has integers or booleans.
 
-    This is the `check` of a tensor. It runs only for weights that a model has.
+    This is a check of a tensor. It runs only for weights that a model has.
     Many files also contain integer position ids, which no model has.
     """
     raise WeightsError(

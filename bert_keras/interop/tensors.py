@@ -120,9 +120,9 @@ class Tensor:
         read: function that returns the values as the file stores them.
         rows: function; `rows(first, last)` returns `read()[first:last]`. None
             if the values can only be read whole.
-        check: function that raises if the file or the weight cannot be used,
-            for example if the file's hash is wrong. `load_model` calls it
-            before the model is built. None means no check.
+        checks: functions that raise if the file or the weight cannot be used,
+            for example if the file's hash is wrong. `load_model` calls them
+            before the model is built.
         is_transposed: True if the file stores the array transposed.
         source: `OpenFile` that the values are read from; None if a reader
             opens the file by its path.
@@ -133,7 +133,7 @@ class Tensor:
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
     rows: Callable[[int, int], np.ndarray] | None = None
-    check: Callable[[], None] | None = None
+    checks: tuple[Callable[[], None], ...] = ()
     is_transposed: bool = False
     source: object = None
 
@@ -197,16 +197,6 @@ class Tensor:
             is_transposed=False,
         )
 
-    def with_check(self, check):
-        """Return a copy that runs `check` before the check of this tensor."""
-        others = [check, self.check]
-
-        def check_all():
-            for each in filter(None, others):
-                each()
-
-        return dataclasses.replace(self, check=check_all)
-
     def transpose(self):
         return dataclasses.replace(
             self, shape=self.shape[::-1], is_transposed=not self.is_transposed
@@ -214,10 +204,10 @@ class Tensor:
 
 
 def run_checks(found):
-    """Run the `check` of each `Tensor` of a dict of name -> `Tensor`."""
+    """Run the checks of each `Tensor` of a dict of name -> `Tensor`."""
     for tensor in found.values():
-        if tensor.check is not None:
-            tensor.check()
+        for check in tensor.checks:
+            check()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,8 @@ def read_vocabulary(path, **settings):
     """
     if not os.path.lexists(path):
         return None
-    return TextSettings(read_pieces(path), **settings)
+    pieces = check_pieces(vocabulary.read_pieces(path), path)
+    return TextSettings(pieces, **settings)
 
 
 def check_fits(model, preprocessor):
@@ -73,12 +74,6 @@ def check_fits(model, preprocessor):
             )
 
 
-def read_pieces(path):
-    """Return the pieces of a vocabulary file with one piece on each line."""
-    pieces = vocabulary.read_pieces(path)
-    return check_pieces(pieces, path)
-
-
 def check_pieces(pieces, path):
     """Replace empty and repeated pieces; check and return the vocabulary.
 
@@ -93,10 +88,6 @@ def check_pieces(pieces, path):
     ]
     vocabulary.check_vocabulary(pieces, str(path))
     return pieces
-
-
-def write_pieces(preprocessor, path):
-    vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
 # `find_case` returns None for a vocabulary with fewer words than FEW_PIECES. A

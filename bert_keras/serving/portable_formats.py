@@ -21,7 +21,7 @@ from bert_keras.errors import (
     require_tensorflow,
 )
 from bert_keras.interop.convert import real_outputs, sample_inputs
-from bert_keras.interop.text_settings import check_fits, write_pieces
+from bert_keras.interop.text_settings import check_fits
 from bert_keras.modeling import modes
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_base import TaskModel
@@ -30,6 +30,7 @@ from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import refuse_random_weights
 from bert_keras.serving.tokens import ID_INPUTS, OUTPUTS, output_names
+from bert_keras.text.vocabulary import write_vocabulary
 
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}
@@ -104,7 +105,10 @@ def export_on_ids(
             )
         settings = _settings(model, preprocessor, names) | {"dtype": dtype}
         json_files.write_json(settings, os.path.join(partial, SETTINGS))
-        write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
+        write_vocabulary(
+            preprocessor.tokenizer.vocabulary,
+            os.path.join(partial, VOCABULARY),
+        )
     return difference
 
 

@@ -100,8 +100,8 @@ def _read(path, build):
     try:
         checkpoint = open_checkpoint(path)
         for tensor in checkpoint.tensors.values():
-            if tensor.check is not None:
-                tensor.check()
+            for check in tensor.checks:
+                check()
             if tensor.load().shape != tuple(tensor.shape):
                 raise AssertionError(f"{tensor.name} has another shape")
         read_text(checkpoint)
