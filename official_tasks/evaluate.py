@@ -93,12 +93,12 @@ def evaluate(
         output: folder for results.json and official files; None for no files.
         overwrite: True to replace existing files.
     """
-    from official_tasks.engine.leaderboard import (
+    from official_tasks.engine.scoring import (
         input_files,
         new_files,
+        predict_split,
         refuse_file_name,
     )
-    from official_tasks.engine.models import predict_split
 
     notes: list[str] = []
     refuse_file_name(output)
@@ -249,9 +249,9 @@ def evaluate_masked_lm(values) -> dict:
 
     With --output, also write results.json.
     """
-    from official_tasks.engine.leaderboard import new_files, refuse_file_name
     from official_tasks.engine.masked_lm import score_masked_lm
     from official_tasks.engine.prediction import find_inputs, read_inputs
+    from official_tasks.engine.scoring import new_files, refuse_file_name
 
     if not values.input:
         raise InputError("--input is missing: name files of texts")

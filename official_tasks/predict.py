@@ -130,7 +130,7 @@ def main(values):
 
 
 def _write_official_files(values):
-    from official_tasks.engine.leaderboard import predict_task
+    from official_tasks.engine.scoring import predict_task
 
     if values.output == "-":
         raise InputError("--output is missing: name a folder for the files")

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -36,17 +35,6 @@ class _Console(Console):
 console = _Console(highlight=False, markup=False, emoji=False)
 LINE_EVERY = 30.0  # seconds between two lines, if the output is no terminal
 _printed: list = []  # the line of `show_devices`, once it is printed
-
-
-class _Count(ProgressColumn):
-    def render(self, task):
-        total = "" if task.total is None else f"/{task.total:,.0f}"
-        return Text(f"{task.completed:,.0f}{total}")
-
-
-class _Speed(ProgressColumn):
-    def render(self, task):
-        return Text(_format_rate(task.finished_speed or task.speed))
 
 
 def _format_rate(rate):
@@ -114,20 +102,29 @@ def bar(title: str, total: int | None = None, done: int = 0):
     columns = (
         TextColumn("  {task.description:<22}", markup=False),
         BarColumn(bar_width=28),
-        _Count(),
-        _Speed(),
+        TextColumn("{task.fields[count]}", markup=False),
+        TextColumn("{task.fields[speed]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with _Bar(*columns, console=console, transient=False) as progress:
-        task = progress.add_task(title, total=total, completed=done, note="")
+        task = progress.add_task(
+            title, total=total, completed=done, note="", count="", speed=""
+        )
         report = _Lines(title)
 
         def update(done: int, total: int | None = None, note: str = ""):
             stopping.check()
             progress.update(task, completed=done, total=total, note=note)
+            (shown,) = progress.tasks
+            most = "" if shown.total is None else f"/{shown.total:,.0f}"
+            progress.update(
+                task,
+                count=f"{done:,.0f}{most}",
+                speed=_format_rate(shown.finished_speed or shown.speed),
+            )
             if not console.is_terminal:
-                report(done, progress.tasks[0].total, note)
+                report(done, shown.total, note)
 
         try:
             yield update

@@ -65,7 +65,7 @@ def training_batches(
     plan = plan_batches(lengths, batch_size, seed, steps, length is None)
     weights = encoded.weights
     if weights is None:
-        weights = _map(_ones_like, encoded.targets)
+        weights = tf.nest.map_structure(_ones_like, encoded.targets)
     width = _Width(encoded.inputs, length)
 
     @_plain
@@ -74,7 +74,7 @@ def training_batches(
         return (
             _gather(encoded.inputs, rows, width, pad_id),
             _gather(encoded.targets, rows, width),
-            _map(_to_mean_one, _gather(weights, rows, width)),
+            tf.nest.map_structure(_to_mean_one, _gather(weights, rows, width)),
         )
 
     batches = tf.data.Dataset.from_tensor_slices(plan[first_step:])
@@ -190,12 +190,6 @@ def _gather(values, rows, width, pad_id=0):
     if choices is None:
         return padded
     return tf.reshape(padded, [-1, choices, tf.shape(padded)[1]])  # (B, K, T)
-
-
-def _map(function, values):
-    if isinstance(values, dict):
-        return {name: function(part) for name, part in values.items()}
-    return function(values)
 
 
 def _ones_like(values):

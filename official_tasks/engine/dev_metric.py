@@ -43,8 +43,8 @@ def choose_metric(task, name=None) -> Metric:
     )
 
 
-def check_metric(metric, hyperparameters):
-    """Raise InputError if the run does not compute the metric."""
+def check_metric(metric, task, hyperparameters):
+    """Raise InputError if the run computes no such metric, or tunes nothing."""
     for needed, names in _ONLY_WITH.items():
         is_set = needed in hyperparameters.changed()
         if metric.name in names and not is_set:
@@ -52,6 +52,15 @@ def check_metric(metric, hyperparameters):
                 f"--metric={metric.name} needs `{needed}`. Set it, or name "
                 "another metric."
             )
+    chooses = task.can_tune() or hyperparameters.min_precision is not None
+    if hyperparameters.tune_thresholds and not chooses:
+        raise InputError(
+            f"`tune_thresholds` is True, but the task {task.name} has no "
+            "threshold to choose. Expected a task with several labels for each "
+            "text, or a task with unanswerable questions and without "
+            "`null_threshold`. Leave `tune_thresholds` out; with one class a "
+            "text, set `min_precision`."
+        )
 
 
 def compute_loss(task, encoded, outputs) -> float:

@@ -61,7 +61,7 @@ class Extractor:
         dtype="float32",
         batch_size=32,
     ):
-        from official_tasks.engine.models import Predictor
+        from official_tasks.engine.scoring import Predictor
 
         if per not in PER:
             raise InputError(

@@ -21,6 +21,7 @@ from official_tasks.engine import (
     calibration,
     models,
     notes,
+    scoring,
     splits,
     task_report,
     training,
@@ -100,7 +101,8 @@ def run(
         callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev as
             `val_...`. A run may call `on_train_begin` several times: when it
             resumes, and before a shorter last epoch.
-        load: `Loader` that several runs share; None loads the data anew.
+        load: function of `sequence_length` and `max_rows` that returns the
+            `Data`; None means `splits.load`.
         **hyperparameters: fields of `Hyperparameters`.
 
     Returns:
@@ -155,7 +157,7 @@ def run(
         task,
         strategy=strategy,
         hyperparameters=hyperparameters,
-        load=load or splits.Loader(),
+        load=load or functools.partial(splits.load, task, init),
         **arguments,
     )
     if output is None:
@@ -167,7 +169,12 @@ def run(
     ) as folder:
         results = folder.read_results("finetune")
         if results is None:
-            _refuse_failed(folder)
+            if failed := folder.read_results(FAILED):
+                raise training.DivergedError(
+                    f"{failed['error']} The run in {folder.path} failed "
+                    "before, and would fail again. To repeat it anyway, remove "
+                    "this folder."
+                )
             results = _train(prepare(folder=folder), callbacks)
         else:
             page.note_finished(folder)
@@ -192,15 +199,6 @@ def _train(run, callbacks):
     outputs += [ADAPTERS] * bool(run.hyperparameters.lora_rank)
     folder.finish("finetune", results, outputs)
     return results
-
-
-def _refuse_failed(folder):
-    """Raise the error of a run that failed: it would fail again."""
-    if failed := folder.read_results(FAILED):
-        raise training.DivergedError(
-            f"{failed['error']} The run in {folder.path} failed before, and "
-            "would fail again. To repeat it anyway, remove this folder."
-        )
 
 
 def _remove_state(folder, strategy):
@@ -268,7 +266,7 @@ class _Run:
         keras.utils.set_random_seed(seed)
         length = arguments["sequence_length"]
         self.preprocess, self.examples, encoded, self.versions = load(
-            task, init, length, hyperparameters.max_rows
+            length, hyperparameters.max_rows
         )
         # Targets and weights of the rows may change, but not for other runs.
         self.encoded = dict(encoded)
@@ -299,30 +297,17 @@ class _Run:
         self.loss = self._make_loss()
         with strategy.scope():
             self.model = self._compile_model()
-        self.predictor = models.Predictor(
+        self.predictor = scoring.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
-        self.metric = self._choose_metric()
-
-    def _choose_metric(self):
-        """Return the run's metric.
-
-        Raises:
-            InputError: the run has no such metric, or no threshold to choose.
-        """
-        task, hyperparameters = self.task, self.hyperparameters
-        metric = choose_metric(task, hyperparameters.metric)
-        check_metric(metric, hyperparameters)
-        chooses = task.can_tune() or hyperparameters.min_precision is not None
-        if hyperparameters.tune_thresholds and not chooses:
-            raise InputError(
-                f"`tune_thresholds` is True, but the task {task.name} has no "
-                "threshold to choose. Expected a task with several labels for "
-                "each text, or a task with unanswerable questions and without "
-                "`null_threshold`. Leave `tune_thresholds` out; with one class "
-                "a text, set `min_precision`."
-            )
-        return metric
+        self.metric = choose_metric(task, hyperparameters.metric)
+        check_metric(self.metric, task, hyperparameters)
+        self.notes = notes.note_data(
+            self.examples,
+            train,
+            self.preprocess,
+            self.model.encoder.max_sequence_length,
+        )
 
     def _make_loss(self):
         """Return the loss; weight the training rows if classes are balanced."""
@@ -384,14 +369,7 @@ class _Run:
             f"learning rate: {self.arguments['learning_rate']:g}",
         ):
             progress.console.print(line, soft_wrap=True)
-        progress.print_notes(self.note_data())
-
-    def note_data(self) -> list[str]:
-        """Return the notes on the data."""
-        longest = self.model.encoder.max_sequence_length
-        return notes.note_data(
-            self.examples, self.encoded["train"], self.preprocess, longest
-        )
+        progress.print_notes(self.notes)
 
     def finish(self, callbacks=()) -> dict:
         """Train to the end, write the run's files and return its results.
@@ -400,8 +378,7 @@ class _Run:
         """
         self.best = BestWeights(self.folder)
         self.best_answers = None  # predictions and scores of the best step
-        lines = self.note_data()
-        progress.print_notes(lines)
+        progress.print_notes(self.notes)
         self.state = training.training_state(
             self.folder, self.strategy, self.hyperparameters.save_every
         )
@@ -434,7 +411,7 @@ class _Run:
         rate = self.arguments["learning_rate"]
         more = notes.note_results(self.metric, results, self.steps, rate)
         progress.print_notes(more)
-        results["notes"] = lines + more
+        results["notes"] = self.notes + more
         self._write(results, predictions)
         return results
 
@@ -470,7 +447,12 @@ class _Run:
         predictions = self.task.decode(examples, encoded, outputs)
         if self.hyperparameters.tunes:
             self._tune(predictions)
-        scores = self._score(outputs, predictions)
+        scores = self.task.score(examples, predictions)
+        if self.metric.name == LOSS and self.task.has_dev_loss:
+            scores[LOSS] = compute_loss(self.task, encoded, outputs)
+        if self.metric != self.task.metrics[0]:
+            # The baseline is for the first metric, not for `self.metric`.
+            scores.pop("majority_baseline", None)
         if self.hyperparameters.calibrate:
             scores["temperature"] = self.temperature.value
             scores |= calibration.describe(examples, before, predictions)
@@ -487,16 +469,6 @@ class _Run:
         self.temperature = calibration.calibrate(
             self.task, self.examples["dev"], self.encoded["dev"], outputs
         )
-
-    def _score(self, outputs, predictions):
-        scores = self.task.score(self.examples["dev"], predictions)
-        if self.metric.name == LOSS and self.task.has_dev_loss:
-            encoded = self.encoded["dev"]
-            scores[LOSS] = compute_loss(self.task, encoded, outputs)
-        if self.metric != choose_metric(self.task):
-            # The baseline is for the first metric, not for `self.metric`.
-            scores.pop("majority_baseline", None)
-        return scores
 
     def _tune(self, predictions):
         """Choose thresholds on dev, and set them in the task and the model."""

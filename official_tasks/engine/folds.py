@@ -20,8 +20,8 @@ from bert_keras.run_folder import RunFolder
 from official_tasks import page, progress
 from official_tasks.engine import (
     finetuning,
-    models,
     runs,
+    scoring,
     splits,
     task_report,
 )
@@ -104,7 +104,7 @@ def _train_folds(task, tasks, init, folder, examples, settings, seed, more):
         encoded = splits.encode_rows(task, examples, preprocess, "train")
         return preprocess, encoded, splits.read_versions(task, init)
 
-    def load(fold, init, length, max_rows):
+    def load(fold, length, max_rows):
         preprocess, encoded, versions = encode(length)
         in_dev = fold.source.in_dev
         kept = {"train": ~in_dev, "dev": in_dev}
@@ -124,7 +124,7 @@ def _train_folds(task, tasks, init, folder, examples, settings, seed, more):
                 folder.file("runs", name),
                 seed=seed,
                 settings={**settings, "fold": name},
-                load=load,
+                load=functools.partial(load, fold),
                 **more,
             )
             for name, fold in tasks.items()
@@ -296,7 +296,7 @@ def _finish(task, folder, examples, numbers, tasks, trained):
         if name in errors:
             continue
         path = folder.file("runs", name)
-        _, outputs = models.predict_split(fold, [path], "dev")
+        _, outputs = scoring.predict_split(fold, [path], "dev")
         if predictions is None:
             predictions = np.zeros((len(examples), outputs.shape[1]))
         predictions[numbers == number] = outputs

@@ -1,11 +1,7 @@
-"""Writes a task's official prediction files, and the zip file for GLUE."""
+"""Fine-tunes all tasks of GLUE, and writes the zip file of a submission."""
 
-import contextlib
-import csv
 import functools
 import os
-import shutil
-import tempfile
 import zipfile
 
 import rich.table
@@ -14,137 +10,11 @@ from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import progress
 from official_tasks.engine import runs
-from official_tasks.engine.answer_formats import WRITERS
-from official_tasks.engine.models import predict_split
-from official_tasks.overwriting import refuse_input_as_output
-from official_tasks.tasks import own_data
+from official_tasks.engine.scoring import predict_task
 from official_tasks.tasks.base import SPLITS
-from official_tasks.tasks.forms.cells import ID
-from official_tasks.tasks.forms.delimited import write_csv
 from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
-from official_tasks.tasks.source import Source
 
 ZIP = "glue.zip"
-
-
-def predict_task(task, models, output, split="test", overwrite=False, keep=()):
-    """Write the official prediction files of a split to the folder `output`.
-
-    Args:
-        task: a `Task`.
-        models: model or run folders; outputs of several models are averaged.
-        output: folder, made if it is missing.
-        split: one of `SPLITS`.
-        overwrite: True to replace existing files.
-        keep: columns of the test table to add to predictions.csv.
-
-    Raises:
-        InputError: the split is unknown, a file would replace an input, a
-            file exists with other content and `overwrite` is False, or the
-            columns of `keep` cannot be read or added.
-    """
-    if split not in SPLITS:
-        raise InputError(
-            f"`split` is {split!r}: expected one of {', '.join(SPLITS)}"
-        )
-    refuse_file_name(output)
-    kept = _read_kept(task, split, keep) if keep else []
-    examples, predictions = predict_split(task, models, split)
-    progress.print_notes(getattr(examples, "notes", ()))
-    with new_files(output, overwrite, input_files(task)) as folder:
-        task.write(examples, predictions, folder)
-        if keep:
-            _add_columns(folder, keep, kept)
-
-
-def refuse_file_name(output):
-    """Raise `InputError` if the name of an output folder is that of a file."""
-    is_name = os.path.splitext(output or "")[1].lower() in WRITERS
-    if is_name and not files.is_folder(output):
-        raise InputError(
-            f"--output={output} has the name of a file, but several files are "
-            "written. Name a folder."
-        )
-
-
-def _read_kept(task, split, keep):
-    source = getattr(task, "source", None)
-    if not isinstance(source, own_data.Table) or split != "test":
-        raise InputError(
-            "--keep only applies to the rows of a table that --test names. "
-            "Leave --keep out."
-        )
-    return source.read_columns("test", keep)
-
-
-def _add_columns(folder, names, rows):
-    """Put columns in front of those of predictions.csv.
-
-    A column of the file that has the same name gets the prefix "predicted_",
-    unless it repeats the input.
-    """
-    path = os.path.join(folder, "predictions.csv")
-    found: list = []
-    if os.path.isfile(path):
-        with open(path, encoding="utf-8", newline="") as file:
-            found = list(csv.reader(file))
-    if len(found) != 1 + len(rows):
-        raise InputError(
-            "This task does not write one row of predictions for each row of "
-            "--test. Leave --keep out."
-        )
-    header = found[0]
-    inputs = {ID, "text", "text_pair", "label"} & {*names}
-    others = [i for i, name in enumerate(header) if name not in inputs]
-    header = [f"predicted_{n}" if n in names else n for n in header]
-    cells = [header, *found[1:]]
-    write_csv(
-        path,
-        (
-            [*kept, *(row[i] for i in others)]
-            for kept, row in zip([names, *rows], cells, strict=True)
-        ),
-    )
-
-
-def input_files(task) -> list:
-    """Return the files that a task reads, including its test files."""
-    source = getattr(task, "source", None)
-    is_ours = isinstance(source, Source)  # a user's task may have no `Source`
-    test = source.existing_files("test") if is_ours else []
-    return [*task.data_files(), *test]
-
-
-@contextlib.contextmanager
-def new_files(folder, overwrite, inputs=()):
-    """Yield a temporary folder; move its files into `folder` at the end.
-
-    If a file exists with other content and `overwrite` is False, raise an
-    InputError and move no file.
-
-    Args:
-        folder: the folder; it is made if it is missing.
-        overwrite: True to replace existing files.
-        inputs: files that are never replaced; an InputError is raised instead.
-    """
-    with tempfile.TemporaryDirectory() as written:
-        yield written
-        paths = {
-            path: os.path.join(folder, os.path.relpath(path, written))
-            for path in files.walk(written)
-        }
-        for path, target in paths.items():
-            refuse_input_as_output(target, *inputs)
-            is_same = files.same_content(path, target)
-            if files.exists(target) and not is_same and not overwrite:
-                raise InputError(
-                    f"{target} exists, with other content. Name another "
-                    "--output, or add --overwrite to replace it."
-                )
-        with contextlib.ExitStack() as stack:
-            for path, target in paths.items():
-                partial = stack.enter_context(files.atomic_output(target))
-                shutil.copyfile(path, partial)
 
 
 def run_glue(make_task, init, output, **arguments) -> dict:

@@ -1,12 +1,9 @@
-"""Loads models of a task, predicts with them, and lists their files."""
+"""Loads models of a task, and lists their files."""
 
 import glob
 import os
 import re
 import warnings
-
-import numpy as np
-import tensorflow as tf
 
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
@@ -14,10 +11,8 @@ from bert_keras.interop.load_report import is_spare, list_names
 from bert_keras.interop.opening import find_model_folder, open_checkpoint
 from bert_keras.modeling import weights
 from official_tasks import progress
-from official_tasks.engine.batches import prediction_batches, row_lengths
 from official_tasks.tasks.base import LARGEST_RATE
 
-PREDICTION_BATCH = 64
 # Arguments of a head. Trained weights are valid only for the same values.
 DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim", "long_text")
 ABSENT = {"long_text": "truncate"}  # argument -> value to assume if not stored
@@ -180,153 +175,6 @@ def scale_rate(rate, init) -> float:
     size = open_checkpoint(init).encoder["hidden_dim"]
     factors = [RATE_FACTORS[most] for most in RATE_FACTORS if size <= most]
     return float(f"{rate * max(factors, default=1):.3g}")
-
-
-class Predictor:
-    """Batched prediction of encoded rows of any length, with a single trace.
-
-    Args:
-        model: a Keras model, or a function with the arguments `inputs` and
-            `training`.
-        per_token: True if the model's outputs have a token axis, see `Task`.
-        pad_id: padding value of `token_ids`.
-    """
-
-    def __init__(self, model, per_token=False, pad_id=0):
-        self.per_token = per_token
-        self.pad_id = pad_id
-        self._call = tf.function(
-            lambda inputs: model(inputs, training=False), autograph=False
-        )
-
-    def __call__(
-        self, encoded, batch_size=PREDICTION_BATCH, check=lambda: None
-    ):
-        """Return float32 outputs in row order, see `Task.decode`.
-
-        `check` is called after each batch; it may raise an error.
-        """
-        lengths = row_lengths(encoded.inputs)
-        order = np.argsort(lengths, kind="stable")
-        positions = np.argsort(order)
-
-        def in_row_order(batches):
-            rows = [
-                row
-                for batch in batches
-                for row in np.asarray(batch, np.float32)
-            ]
-            rows = [rows[position] for position in positions]
-            if not self.per_token:
-                return np.stack(rows)
-            return [row[:n] for row, n in zip(rows, lengths, strict=True)]
-
-        batches = prediction_batches(
-            encoded.inputs, order, batch_size, self.pad_id
-        )
-        # Trace once for all shapes, because each trace takes seconds.
-        call = self._call.get_concrete_function(batches.element_spec)
-        outputs = []
-        for batch in batches:
-            outputs.append(call(batch))
-            check()
-        if not isinstance(outputs[0], dict):
-            return in_row_order(outputs)
-        return {
-            name: in_row_order([batch[name] for batch in outputs])
-            for name in outputs[0]
-        }
-
-
-def predict_split(task, models, split, check=lambda examples: None):
-    """Return the examples of a split, and their predictions.
-
-    Args:
-        task: a `Task`.
-        models: model or run folders; outputs of several models are averaged.
-        split: one of `SPLITS`.
-        check: function of the examples, called before the prediction.
-
-    Raises:
-        InputError: a model does not fit the task, or several models cannot be
-            averaged.
-    """
-    if len(models) > 1 and not task.averages:
-        raise InputError(
-            f"Several models of --task={task.name} cannot be averaged: name "
-            "one."
-        )
-    # A test file lacks class names, thresholds and other arguments. Take them
-    # from the models. The task keeps the class names of the first model.
-    thresholds = set()
-    for model in models:
-        task.take_arguments(open_checkpoint(model).head_arguments)
-        names = ("thresholds", "null_threshold")
-        thresholds.add(str([getattr(task, name, None) for name in names]))
-    if len(thresholds) > 1:
-        raise InputError(
-            "These models have different thresholds. A threshold fits the "
-            "outputs of its own model, not the mean output of the "
-            "models. Name one model."
-        )
-    examples = task.read(split)
-    check(examples)
-    encoded, outputs = average_outputs(task, models, examples)
-    return examples, task.decode(examples, encoded, outputs)
-
-
-def average_outputs(task, models, examples):
-    """Return the first model's `Encoded` rows, and all models' mean output.
-
-    Each model stays in memory until the next one is loaded.
-
-    Raises:
-        InputError: the models cut the texts into different rows, or an output
-            is not finite.
-    """
-    first, outputs = None, []
-    for preset in models:
-        model, preprocess = load_trained(task, preset)
-        encoded = task.encode(examples, preprocess)
-        predictor = Predictor(model, task.per_token, preprocess.packer.pad_id)
-        outputs.append(predictor(encoded))
-        _check_finite(preset, examples, outputs[-1])
-        first = first or encoded
-    return first, _mean(outputs)
-
-
-def _check_finite(preset, examples, outputs):
-    """Raise `InputError` that names the first row with NaN or infinity."""
-    columns = outputs.values() if isinstance(outputs, dict) else [outputs]
-    for column in columns:
-        for number, row in enumerate(column):
-            if np.isfinite(row).all():
-                continue
-            text = ""
-            if len(column) == len(examples):  # a text may have several rows
-                texts = getattr(examples[number], "texts", [""])
-                text = f", {texts[0][:60]!r}"
-            raise InputError(
-                f"The model {preset} answers row {number + 1}{text}, with NaN "
-                "or infinity. Use earlier weights, or train again with a lower "
-                "learning rate."
-            )
-
-
-def _mean(outputs):
-    first = outputs[0]
-    if isinstance(first, dict):
-        return {name: _mean([each[name] for each in outputs]) for name in first}
-    shapes = [[np.shape(row) for row in each] for each in outputs]
-    if any(each != shapes[0] for each in shapes):
-        raise InputError(
-            "The models cut the texts into different rows, so their outputs "
-            "cannot be averaged. Name models with the same vocabulary and "
-            "the same sequence length."
-        )
-    if isinstance(first, list):
-        return [np.mean(rows, axis=0) for rows in zip(*outputs, strict=True)]
-    return np.mean(outputs, axis=0)
 
 
 # Files of weights, settings and vocabularies. TensorFlow's file `checkpoint` is

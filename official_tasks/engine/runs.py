@@ -132,7 +132,7 @@ def run(
             "smaller seed."
         )
     plan = [(rate, seed + i) for rate in rates for i in range(seeds)]
-    load = splits.Loader()
+    load = functools.cache(functools.partial(splits.load, task, init))
 
     def run_one(folder, rate, seed):
         return finetuning.run(

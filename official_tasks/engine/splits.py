@@ -27,26 +27,15 @@ class Data(NamedTuple):
     versions: dict
 
 
-class Loader:
-    """Function that loads a run's `Data`; the next run of a set gets it again.
+def load(task, init, length, max_rows=None) -> Data:
+    """Return the `Data` of a run.
 
-    It keeps the data of one task, so that memory holds no other task's data.
+    The runs of a set share the result, so that the rows are read and encoded
+    once.
     """
-
-    def __init__(self):
-        self._key: Any = None
-        self._data: Any = None
-
-    def __call__(self, task, init, length, max_rows=None) -> Data:
-        key = task, str(init), length, max_rows
-        if self._key != key:
-            self._data = None  # free the memory first
-            preprocess = load_preprocessor(init, length)
-            examples, encoded = encode_splits(task, preprocess, max_rows)
-            versions = read_versions(task, init)
-            self._data = Data(preprocess, examples, encoded, versions)
-            self._key = key
-        return self._data
+    preprocess = load_preprocessor(init, length)
+    examples, encoded = encode_splits(task, preprocess, max_rows)
+    return Data(preprocess, examples, encoded, read_versions(task, init))
 
 
 def read_versions(task, init=None) -> dict:

@@ -14,7 +14,7 @@ from official_tasks.engine.batches import (
     prediction_batches,
     training_batches,
 )
-from official_tasks.engine.models import Predictor
+from official_tasks.engine.scoring import Predictor
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import fold_choices
 from tests.support.model_samples import fill, random_encoder

@@ -17,7 +17,8 @@ from official_tasks.engine.calibration import (
     check_task,
     count_bins,
 )
-from official_tasks.engine.models import average_outputs, load_model
+from official_tasks.engine.models import load_model
+from official_tasks.engine.scoring import average_outputs
 from official_tasks.tasks.base import Metric
 from official_tasks.tasks.own_tasks import (
     classify_task,

@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss, matthews_corrcoef
 
 from bert_keras import InputError
 from bert_keras.modeling.task_models import span_losses
-from official_tasks.engine import finetuning, models, runs
+from official_tasks.engine import finetuning, runs, scoring
 from official_tasks.engine.dev_metric import choose_metric, compute_loss
 from official_tasks.tasks import glue
 from official_tasks.tasks.answers import Answer
@@ -170,7 +170,7 @@ def test_dev_is_not_predicted_before_training(place, task, monkeypatch):
     def predict(*_, **__):
         raise AssertionError("dev is predicted")
 
-    monkeypatch.setattr(models.Predictor, "__call__", predict)
+    monkeypatch.setattr(scoring.Predictor, "__call__", predict)
     several = multilabel_task(str(place / "train.csv"), str(place / "dev.csv"))
     init = place / "init"
     for each, settings in (

@@ -13,8 +13,8 @@ from bert_keras import (
     InputError,
 )
 from official_tasks.engine import finetuning, splits
-from official_tasks.engine.leaderboard import predict_task
 from official_tasks.engine.models import load_model, load_trained
+from official_tasks.engine.scoring import predict_task
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.own_tasks import (

@@ -25,7 +25,7 @@ from bert_keras.training.state import Preempted, TrainingState
 from bert_keras.training.strategy import Strategy
 from official_tasks.engine import finetuning, models, notes, training
 from official_tasks.engine.best_weights import TargetScale
-from official_tasks.engine.models import average_outputs
+from official_tasks.engine.scoring import average_outputs
 from official_tasks.tasks.base import Defaults, Example, Metric
 from official_tasks.tasks.own_tasks import classify_task, regress_task
 from tests.support.device_processes import finish, start, tf_configs

@@ -9,7 +9,7 @@ from scipy.special import softmax
 from sklearn.model_selection import StratifiedKFold
 
 from bert_keras import InputError
-from official_tasks.engine import finetuning, folds, models, splits
+from official_tasks.engine import finetuning, folds, scoring, splits
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks.base import Example
 from official_tasks.tasks.own_tasks import classify_task, tags_task
@@ -124,7 +124,7 @@ def test_a_killed_call_resumes_by_fold(place, tmp_path, monkeypatch, eagerly):
         texts = [(lines[i]["text"], "bad") for i in chosen]
         path = write_csv(tmp_path / f"{number}.csv", texts)
         model = run / f"runs/fold-{number}"
-        examples, logits = models.predict_split(
+        examples, logits = scoring.predict_split(
             classify_task(dev=str(path)), [model], "dev"
         )
         assert len(examples) == each[number - 1]["dev_rows"]

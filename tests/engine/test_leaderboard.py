@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_keras import InputError
-from official_tasks.engine import leaderboard, runs
+from official_tasks.engine import leaderboard, runs, scoring
 from official_tasks.engine.training import DivergedError
 from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
@@ -67,7 +67,7 @@ def test_all_is_trained_and_the_zip_is_the_leaderboards(
         shape = len(examples), len(task.labels or [0])
         return examples, np.random.default_rng(0).normal(size=shape)
 
-    monkeypatch.setattr(leaderboard, "predict_split", predict)
+    monkeypatch.setattr(scoring, "predict_split", predict)
     monkeypatch.setattr(runs, "run", untrained)
     results = leaderboard.run_glue(
         tasks_of(data), toy_model, tmp_path / "run", epochs=7.0, seeds=2
@@ -242,7 +242,7 @@ def test_a_full_disk_leaves_no_cut_file_under_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", fill)
     with (
         pytest.raises(OSError, match="No space"),
-        leaderboard.new_files(tmp_path, overwrite=True) as folder,
+        scoring.new_files(tmp_path, overwrite=True) as folder,
     ):
         for name in "ab":
             Path(folder, name).write_text("new")
@@ -252,11 +252,11 @@ def test_a_full_disk_leaves_no_cut_file_under_its_name(tmp_path, monkeypatch):
 
 def test_a_remote_file_is_replaced_only_if_asked():
     for _ in range(2):  # the second time, the content is equal
-        with leaderboard.new_files("ram://scores", overwrite=False) as made:
+        with scoring.new_files("ram://scores", overwrite=False) as made:
             Path(made, "results.json").write_text("1")
     with (
         pytest.raises(InputError, match="results.json exists, with other"),
-        leaderboard.new_files("ram://scores", overwrite=False) as made,
+        scoring.new_files("ram://scores", overwrite=False) as made,
     ):
         Path(made, "results.json").write_text("2")
 
@@ -267,9 +267,7 @@ def test_official_files_replace_no_input(tmp_path):
     task = classify_task(test=str(data))
     with (
         pytest.raises(InputError, match="is an input"),
-        leaderboard.new_files(
-            tmp_path, True, leaderboard.input_files(task)
-        ) as folder,
+        scoring.new_files(tmp_path, True, scoring.input_files(task)) as folder,
     ):
         Path(folder, "predictions.csv").write_text("new")
     assert data.read_text() == "text\nso it is\n"

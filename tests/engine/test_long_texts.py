@@ -12,11 +12,8 @@ from official_tasks import evaluate
 from official_tasks.engine import finetuning, splits
 from official_tasks.engine.balance import BalancedLabels, balance
 from official_tasks.engine.dev_metric import compute_loss
-from official_tasks.engine.models import (
-    load_model,
-    load_trained,
-    predict_split,
-)
+from official_tasks.engine.models import load_model, load_trained
+from official_tasks.engine.scoring import predict_split
 from official_tasks.tasks import registry
 from official_tasks.tasks.own_tasks import (
     classify_task,

@@ -15,12 +15,8 @@ from bert_keras import (
     InputError,
 )
 from bert_keras.run_folder import RunFolder
-from official_tasks.engine.leaderboard import _add_columns
-from official_tasks.engine.models import (
-    average_outputs,
-    list_model_files,
-    load_model,
-)
+from official_tasks.engine.models import list_model_files, load_model
+from official_tasks.engine.scoring import _add_columns, average_outputs
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.own_tasks import classify_task
 from tests.support import tiny

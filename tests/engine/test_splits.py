@@ -1,5 +1,6 @@
 """The files of a run and the hashes that it records."""
 
+import functools
 from collections import Counter
 
 import pytest
@@ -60,7 +61,8 @@ def test_a_later_run_of_a_set_never_reports_the_rows_of_changed_files(
 ):
     data = write_glue(tmp_path / "glue")
     task = glue_task(RTE, data_dir=str(data))
-    load, arguments = splits.Loader(), {**QUICK, "epochs": 0.1}
+    load = functools.partial(splits.load, task, place / "init")
+    load, arguments = functools.cache(load), {**QUICK, "epochs": 0.1}
     first, second = tmp_path / "first", tmp_path / "second"
     finetuning.run(task, place / "init", first, load=load, **arguments)
     path = data / "RTE" / "dev.tsv"

@@ -14,7 +14,7 @@ from bert_keras import BertClassifier, BertPreprocessor, InputError
 from official_tasks import predict
 from official_tasks.engine import finetuning
 from official_tasks.engine.balance import BalancedLabels
-from official_tasks.engine.models import predict_split
+from official_tasks.engine.scoring import predict_split
 from official_tasks.tasks import metrics
 from official_tasks.tasks.own_tasks import classify_task, multilabel_task
 from tests.support.script_flags import parse_flags

@@ -10,8 +10,9 @@ import pytest
 from bert_keras import InputError
 from official_tasks.engine import finetuning, runs
 from official_tasks.engine.hyperparameters import Hyperparameters
-from official_tasks.engine.models import Predictor, load_model
+from official_tasks.engine.models import load_model
 from official_tasks.engine.notes import has_failed
+from official_tasks.engine.scoring import Predictor
 from official_tasks.tasks.registry import load_task_class
 from tests.support.run_script import ROOT
 from tests.support.task_samples import save_toy_model, sentences

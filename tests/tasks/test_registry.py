@@ -12,7 +12,7 @@ import pytest
 from bert_keras import BertPreprocessor, InputError, files
 from bert_keras.run_folder import RunFolder
 from official_tasks import evaluate, predict, progress
-from official_tasks.engine import leaderboard, models
+from official_tasks.engine import models, scoring
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
 from official_tasks.tasks.base import Option
@@ -260,7 +260,7 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
         run(predict, *rte, "--model=rte")
     task = glue_task(glue.RTE, data_dir="glue")
     with pytest.raises(InputError, match="one of train, dev, test"):
-        leaderboard.predict_task(task, ["rte"], place, split="tset")
+        scoring.predict_task(task, ["rte"], place, split="tset")
 
 
 @pytest.mark.parametrize("flags", [(), ("--encoding=utf-8",)])

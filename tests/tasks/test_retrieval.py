@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_keras import CoSENT, CosineRegression, InputError
-from official_tasks.engine.models import predict_split
+from official_tasks.engine.scoring import predict_split
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.embedding import embed_task

@@ -134,7 +134,7 @@ def test_answers_equal_those_of_the_exported_signature():
     from bert_keras import BertEncoder, BertSpanPredictor
     from bert_keras.serving.spans import answer
     from bert_keras.serving.texts import copy_for_serving
-    from official_tasks.engine.models import Predictor
+    from official_tasks.engine.scoring import Predictor
 
     encoder = BertEncoder(
         len(PIECES), 2, 2, 16, 32, max_sequence_length=16, name="encoder"
