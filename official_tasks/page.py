@@ -72,7 +72,11 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> str:
         bounds: x values at which the chart has dotted vertical lines.
     """
     drawn = {
-        name: [(a, b) for a, b in zip(x, y, strict=True) if _is_number(b)]
+        name: [
+            (a, b)
+            for a, b in zip(x, y, strict=True)
+            if b is not None and math.isfinite(b)
+        ]
         for name, (x, y) in lines.items()
     }
     points = [point for line in drawn.values() for point in line]
@@ -99,10 +103,6 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> str:
             for number, (name, line) in enumerate(drawn.items())
         ],
     )
-
-
-def _is_number(value):
-    return value is not None and math.isfinite(value)
 
 
 def _round(value):

@@ -69,8 +69,7 @@ def read_weights(folder):
             expected=f"{WEIGHTS}, {INDEX} or {TENSORFLOW}",
             found=unread[0] if unread else "none",
         )
-    paths = {tensor.file for tensor in stored.values()}
-    formats = {tensor_files.read_metadata(p).get("format") for p in paths}
+    formats = [t.source.metadata.get("format") for t in stored.values()]
     if "tf" in formats:  # written by a TensorFlow class
         stored = _translate_tensors(stored, folder)
     return _complete_tied(stored)

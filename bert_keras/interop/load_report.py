@@ -48,15 +48,15 @@ class LoadReport:
     old_positions: int | None = None
 
     def __str__(self):
+        skipped, initialised = (
+            f"{len(names)}: {list_names(names)}" if names else "none"
+            for names in (self.skipped, self.initialised)
+        )
         return (
             f"Loaded {len(self.loaded)} weights of {self.source}\n"
-            f"Skipped {_count_names(self.skipped)}\n"
-            f"Freshly initialised {_count_names(self.initialised)}"
+            f"Skipped {skipped}\n"
+            f"Freshly initialised {initialised}"
         )
-
-
-def _count_names(names):
-    return f"{len(names)}: {list_names(names)}" if names else "none"
 
 
 def list_names(names):

@@ -322,7 +322,7 @@ def _read_folder(model, folder, bases):
         fix = "Load the adapters with peft and save them with save_pretrained"
         raise WeightsError(path, "there is no such file", fix)
     stored = tensor_files.read_safetensors(path)
-    _check_model(model, path)
+    _check_model(model, path, stored)
     by_stored = {
         _normalize(other): name
         for name, other in huggingface.tensor_names(model, bases).items()
@@ -396,12 +396,13 @@ def _check_alpha(config, name, value):
     return value
 
 
-def _check_model(model, path):
-    """Raise `WeightsError` if the file's metadata does not fit the model.
+def _check_model(model, path, stored):
+    """Raise `WeightsError` if the tensors' metadata does not fit the model.
 
     A file that PEFT wrote has no such metadata and is not checked.
     """
-    text = tensor_files.read_metadata(path).get(KEY)
+    texts = [tensor.source.metadata.get(KEY) for tensor in stored.values()]
+    text = next(iter(texts), None)
     if text is None:
         return
     try:

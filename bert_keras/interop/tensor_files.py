@@ -192,6 +192,7 @@ class OpenFile:
     Attributes:
         path: the path.
         size: number of bytes.
+        metadata: metadata of a safetensors file, a dict of str -> str.
     """
 
     def __init__(self, path):
@@ -201,6 +202,7 @@ class OpenFile:
         weakref.finalize(self, file.close)
         self.path, self._file, self._lock = path, file, threading.Lock()
         self.size = os.fstat(file.fileno()).st_size
+        self.metadata: dict = {}
 
     def read_into(self, offset, buffer):
         """Read bytes at `offset` into a buffer; return their number."""
@@ -286,6 +288,7 @@ def read_safetensors(path):
             )
         offset = 8 + length
         with safetensors.safe_open(path, framework="numpy") as file:
+            source.metadata = file.metadata() or {}
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             entries = {
                 name: (found.get_dtype(), tuple(found.get_shape()))
@@ -337,12 +340,3 @@ def _refuse_integers(tensor):
         expected="F32, F16, BF16 or F64",
         found="another dtype",
     )
-
-
-def read_metadata(path):
-    """Return the metadata, a dict of str -> str, of a safetensors file.
-
-    `read_safetensors` must have accepted the file.
-    """
-    with safetensors.safe_open(path, framework="numpy") as file:
-        return file.metadata() or {}

@@ -42,7 +42,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self._unchecked = 0
 
     def on_train_begin(self, logs=None):
-        optimizer = self._optimizer()
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         if not isinstance(optimizer, AdamW):
             raise InputError(
                 "StopWhenNotFinite needs an optimizer that counts skipped "
@@ -51,11 +52,12 @@ class StopWhenNotFinite(keras.callbacks.Callback):
             )
         # An earlier `fit`, or the run before a resume, has warned of these. An
         # optimizer gets its variables when it is built.
-        self._known = _to_int(getattr(optimizer, "skipped_steps", 0))
+        self._counts = optimizer
+        self._known = self._read("skipped_steps")
 
-    def _optimizer(self):
-        optimizer = self.model.optimizer
-        return getattr(optimizer, "inner_optimizer", optimizer)
+    def _read(self, name):
+        value = getattr(self._counts, name, 0)
+        return int(keras.ops.convert_to_numpy(value))
 
     def on_epoch_begin(self, epoch, logs=None):
         self._seen = 0
@@ -74,9 +76,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     def _check(self):
         self._unchecked = 0
-        optimizer = self._optimizer()
-        skipped = _to_int(optimizer.skipped_steps)
-        in_row = _to_int(optimizer.skipped_in_row)
+        skipped = self._read("skipped_steps")
+        in_row = self._read("skipped_in_row")
         if skipped > self._known:
             logger.warning(
                 "Skipped so far: %s, because the gradients were not finite.",
@@ -98,7 +99,3 @@ class StopWhenNotFinite(keras.callbacks.Callback):
                 "steps did not change the weights. Use a lower learning rate "
                 "or float32, or check the data of these steps."
             )
-
-
-def _to_int(value):
-    return int(keras.ops.convert_to_numpy(value))

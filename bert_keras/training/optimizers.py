@@ -22,6 +22,12 @@ from bert_keras.modeling.keras_adapter import (
 from bert_keras.training import schedules
 from bert_keras.training.schedules import WarmupLinearDecay, to_number
 
+fused: Any = None  # operations of TensorFlow, if Keras runs on it
+if keras.backend.backend() == "tensorflow":
+    from bert_keras.training import (  # type: ignore[no-redef]
+        optimizers_tensorflow as fused,
+    )
+
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
 # Refused arguments of Keras's optimizers. They would clip before the sum over
@@ -304,8 +310,8 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
                     "bert_keras, such as BertPretrainer: other Keras models do "
                     "not split a batch. Set accumulate=1 for this model."
                 )
-            if keras.backend.backend() == "tensorflow":
-                grads = _import_tensorflow_part().sum_over_replicas(grads)
+            if fused is not None:
+                grads = fused.sum_over_replicas(grads)
         if not self.built:
             if trainable_variables is None:
                 raise InputError(
@@ -380,7 +386,6 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
             "powers": [ops.power(ops.cast(b, dtype), step) for b in betas],
         }
         if self._can_fuse(dtype):
-            fused = _import_tensorflow_part()
             return fused.adam_values(self.decay, self.epsilon, **values)
         return values
 
@@ -394,7 +399,7 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
         decay = self.decay if is_decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
         if self._can_fuse(group[0]):
-            return _import_tensorflow_part().adam(
+            return fused.adam(
                 variable, m.value, v.value, gradient, values, bool(decay)
             )
         # Kingma and Ba 2015, algorithm 1. beta m + (1 - beta) g is written as
@@ -419,7 +424,7 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
         # The fused operation computes 1 - beta_2 with a relative error of 1e-5.
         # Only bias correction cancels this error.
         return (
-            keras.backend.backend() == "tensorflow"
+            fused is not None
             and dtype in ("float32", "float64")
             and self.bias_correction
             and type(self).scale_update is AdamW.scale_update
@@ -501,18 +506,11 @@ def layer_rates(paths, layer_decay):
     return [layer_decay ** depth(path, match) for path, match in pairs]
 
 
-def _import_tensorflow_part():
-    # Imported here, because a JAX installation may lack TensorFlow.
-    from bert_keras.training import optimizers_tensorflow
-
-    return optimizers_tensorflow
-
-
 def _compute_global_norm(grads):
     """Return the global norm of the gradients, in float32 or float64."""
     grads = [_at_least_float32(gradient) for gradient in grads]
-    if keras.backend.backend() == "tensorflow":
-        return ops.sqrt(_import_tensorflow_part().sum_of_squares(grads))
+    if fused is not None:
+        return ops.sqrt(fused.sum_of_squares(grads))
     squares = [ops.sum(ops.square(gradient)) for gradient in grads]
     return ops.sqrt(ops.sum(ops.stack(squares)))
 

@@ -29,7 +29,7 @@ def train_step(model, data):
     compute = _Gradients(model, divisors)
     accumulate = step.count_micro_batches(model)
     if accumulate == 1:
-        values, gradients = compute(batch)
+        values, gradients = compute.run(batch)
     elif step.caches_gradients(model):
         values, gradients = _accumulate_twice(compute, batch, accumulate)
     else:
@@ -74,29 +74,20 @@ def test_step(model, data):
 
 
 class _Gradients:
-    """Callable that returns the losses and gradients of a micro-batch.
-
-    A call also adds the micro-batch to the metrics.
-    """
+    """Losses and gradients of micro-batches, which also go into the metrics."""
 
     def __init__(self, model, divisors):
         self.model, self.divisors = model, divisors
         self.weights, self.left_out = split_trainable(model)
         # Indices of weights that no loss depends on. Tracing fills the set.
         self.missing = set()
-        self.compute = self._compute
         # A loss that compares rows needs the rows of other replicas, which code
         # compiled by XLA cannot read.
         if _compile_here() and not step.compares_rows(model):
-            self.compute = tf.function(
-                self._compute, jit_compile=True, autograph=False
-            )
+            self.run = tf.function(self.run, jit_compile=True, autograph=False)
 
-    def __call__(self, batch, gradient=None):
+    def run(self, batch, gradient=None):
         """Compute a micro-batch; `gradient` is that of `continue_losses`."""
-        return self.compute(batch, gradient)
-
-    def _compute(self, batch, gradient):
         model, (x, y, weights) = self.model, batch
         arithmetic = modes.use(compile_large=runs_on_cpu())
         with arithmetic, tf.GradientTape() as tape:
@@ -129,7 +120,7 @@ def _accumulate(compute, batch, accumulate, gradient=None):
     number, cut = _split(compute.model, batch, accumulate)
 
     def add(i, *sums):
-        values, gradients = compute(*cut(i, (batch, gradient)))
+        values, gradients = compute.run(*cut(i, (batch, gradient)))
         new = [values, *gradients]
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 

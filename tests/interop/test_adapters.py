@@ -7,13 +7,13 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import safetensors
 from safetensors.numpy import load_file, save_file
 
 import bert_keras
 from bert_keras import InputError, enable_lora, load_lora, save_lora
 from bert_keras.interop.peft import CONFIG, KEY, WEIGHTS
 from bert_keras.interop.saving import save_model
-from bert_keras.interop.tensor_files import read_metadata
 from tests.support.model_samples import SMALL, fill, random_inputs
 from tests.support.task_samples import save_toy_model
 
@@ -179,7 +179,8 @@ def change(tmp_path, config=(), tensors=(), **about):
     folder = tmp_path / "lora"
     save_lora(adapted(), folder)
     stored = load_file(folder / WEIGHTS) | dict(tensors)
-    known = json.loads(read_metadata(folder / WEIGHTS)[KEY])
+    with safetensors.safe_open(folder / WEIGHTS, framework="numpy") as file:
+        known = json.loads(file.metadata()[KEY])
     metadata = {KEY: json.dumps({**known, **about})}
     save_file(stored, folder / WEIGHTS, metadata)
     settings = json.loads((folder / CONFIG).read_text()) | dict(config)
