@@ -47,8 +47,10 @@ class FastText:
     def ids(self, strings):
         """Return flat ids, int32, and row splits, int64, of strings `(B,)`."""
         *ids, certain, _ = self.plain_ids(strings)
-        return _call_unless_all(
-            certain, lambda: self.with_exact(strings, *ids, certain), *ids
+        return tf.cond(
+            tf.reduce_all(certain),
+            lambda: ids,
+            lambda: self.with_exact(strings, *ids, certain),
         )
 
     def plain_ids(self, strings):
@@ -60,8 +62,10 @@ class FastText:
             bool, True if all ids are. Do not use the ids of strings with False.
         """
         plain = self.is_plain(strings)
-        (rows,) = _call_unless_all(
-            plain, lambda: [tf.where(plain, strings, "")], strings
+        rows = tf.cond(
+            tf.reduce_all(plain),
+            lambda: strings,
+            lambda: tf.where(plain, strings, ""),
         )
         # Make the tokenizer and its two buffers here, so that a traced graph
         # contains the buffers.
@@ -102,16 +106,15 @@ class FastText:
             is_long = tf.strings.regex_full_match(
                 tf.gather(strings, rows), self._long_word
             )
-            return [
-                tf.tensor_scatter_nd_update(
-                    tf.zeros_like(strings, tf.bool), rows[:, None], is_long
-                )
-            ]
+            return tf.tensor_scatter_nd_update(
+                tf.zeros_like(strings, tf.bool), rows[:, None], is_long
+            )
 
-        (in_doubt,) = _call_unless_all(
-            ~is_unknown, look, tf.zeros_like(strings, tf.bool)
+        return tf.cond(
+            tf.reduce_any(is_unknown),
+            look,
+            lambda: tf.zeros_like(strings, tf.bool),
         )
-        return in_doubt
 
     def with_exact(self, strings, values, row_splits, certain):
         """Return flat ids and row splits; uncertain rows use `ExactText`."""
@@ -205,7 +208,3 @@ def _pattern(lowercase, strip_accents):
         rf"\x{{{start:x}}}-\x{{{end - 1:x}}}" for start, end in edges
     )
     return f"[{ranges}]*"
-
-
-def _call_unless_all(mask, function, *values):
-    return tf.cond(tf.reduce_all(mask), lambda: list(values), function)

@@ -334,7 +334,12 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
 
         Also set `gradient_norm` and `_shared.values`, and count skipped steps.
         """
-        norm = _compute_global_norm([g for g in grads if g is not None])
+        wide = [_at_least_float32(g) for g in grads if g is not None]
+        if fused is not None:
+            norm = ops.sqrt(fused.sum_of_squares(wide))
+        else:
+            squares = [ops.sum(ops.square(gradient)) for gradient in wide]
+            norm = ops.sqrt(ops.sum(ops.stack(squares)))
         finite = ops.isfinite(norm)
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
@@ -496,23 +501,15 @@ def layer_rates(paths, layer_decay):
     layers = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     count = max((int(match[1]) + 1 for match in layers if match), default=0)
 
-    def depth(path, match):
-        """Return how many layers the variable is below the heads."""
+    rates = []
+    for path, match in zip(paths, layers, strict=True):
+        depth = 0  # number of layers between the variable and the heads
         if match:
-            return count - int(match[1])
-        return count + 1 if re.search(r"(^|/)embeddings/", path) else 0
-
-    pairs = zip(paths, layers, strict=True)
-    return [layer_decay ** depth(path, match) for path, match in pairs]
-
-
-def _compute_global_norm(grads):
-    """Return the global norm of the gradients, in float32 or float64."""
-    grads = [_at_least_float32(gradient) for gradient in grads]
-    if fused is not None:
-        return ops.sqrt(fused.sum_of_squares(grads))
-    squares = [ops.sum(ops.square(gradient)) for gradient in grads]
-    return ops.sqrt(ops.sum(ops.stack(squares)))
+            depth = count - int(match[1])
+        elif re.search(r"(^|/)embeddings/", path):
+            depth = count + 1
+        rates.append(layer_decay**depth)
+    return rates
 
 
 def _norm(x):
