@@ -25,9 +25,9 @@ from bert_keras.manifest import (
 )
 from bert_keras.safetensors_files import write_safetensors
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
-_FIELDS = {"format_version": int, "step": int, "files": dict}
+_FIELDS = {"step": int, "lines": list, "settings": dict, "files": dict}
 logger = logging.getLogger(__name__)
 
 
@@ -63,7 +63,8 @@ def write(folder, step, groups, metadata):
         step: number of steps that the run has taken.
         groups: dict of group name -> dict of tensor name -> NumPy array; each
             group is written to a file.
-        metadata: dict of further fields of the manifest.
+        metadata: dict of further fields of the manifest: "lines" (list of dict
+            with "step"), "settings" (dict) and any others.
     """
     with files.atomic_output(step_path(folder, step)) as partial:
         os.mkdir(partial)
@@ -94,16 +95,17 @@ def read(folder, step):
 
     Raises:
         DamagedError: a file or the manifest is missing, unreadable or changed.
-        InputError: a newer version of this package wrote the checkpoint.
+        InputError: another version of this package wrote the checkpoint.
         OSError: a file cannot be read now, so it may be intact.
     """
     path = step_path(folder, step)
     manifest = _read_manifest(path)
-    if manifest["format_version"] > FORMAT_VERSION:
+    if manifest["format_version"] != FORMAT_VERSION:
         raise InputError(
             f"The checkpoint {path} has format version "
-            f"{manifest['format_version']}. Expected at most {FORMAT_VERSION}. "
-            "Use the newer version of bert_keras that wrote the checkpoint."
+            f"{manifest['format_version']}. Expected {FORMAT_VERSION}. Finish "
+            "the run with the version of bert_keras that began it, or name "
+            "another folder."
         )
     groups = {}
     for name, expected in manifest["files"].items():
@@ -125,14 +127,19 @@ def read(folder, step):
 def _read_manifest(path):
     path = os.path.join(path, MANIFEST)
     try:
-        return read_manifest(path, "checkpoint", _check_manifest)
+        # Of any size, because a long run has many lines.
+        return read_manifest(path, "checkpoint", _check_manifest, most=None)
     except InputError as error:
         raise DamagedError(str(error)) from None
 
 
 def _check_manifest(manifest):
-    check_fields(manifest, _FIELDS)
-    check_entries(manifest["files"])
+    check_fields(manifest, {"format_version": int})
+    if manifest["format_version"] == FORMAT_VERSION:
+        check_fields(manifest, _FIELDS)
+        check_entries(manifest["files"])
+        for line in manifest["lines"]:
+            check_fields(line, {"step": int})
 
 
 def read_tensors(path):

@@ -4,12 +4,10 @@ import bisect
 import contextlib
 import json
 import logging
-import zlib
 
 import keras
 
-from bert_keras import files, json_files
-from bert_keras.errors import InputError
+from bert_keras import files
 from bert_keras.modeling.keras_adapter import build_metrics, reset_averages
 from bert_keras.modeling.weights import split_trainable
 from bert_keras.training.state import strategy_scope
@@ -46,24 +44,24 @@ def fit(
         state: `TrainingState`.
         history: path of a JSONL file that gets a line for each epoch: the step,
             the training logs, and the held-out metrics with the prefix `val_`.
+            It is only written: a resumed run writes the checkpoint's lines.
         validation: function of the step that returns a dict of held-out
             metrics. `fit` calls this function at the end of each epoch.
         callbacks: further Keras callbacks. They can end the run by
             `model.stop_training`.
         boundaries: steps at which the shape of the batches changes. At each of
             these steps, the epoch ends and `batches` is called again.
-        should_end: function of the lines of `history`. `fit` calls this
-            function at its start and after each evaluation. The run ends if the
-            function returns True.
+        should_end: function of the lines so far. `fit` calls this function at
+            its start and after each evaluation. The run ends if the function
+            returns True.
 
     Returns:
-        list of dict, the lines of `history`.
+        list of dict, the lines of all epochs.
     """
-    step = state.restore(model)  # 0 in a new run
+    step = resumed = state.restore(model)  # 0 in a new run
+    lines = state.progress.lines
     ends = sorted({*epoch_ends, *boundaries, steps})
-    # Epochs after the checkpoint are repeated, so their lines are dropped.
-    history = History(history, state, upto=step)
-    history.check_complete(ends)
+    should_end = should_end or (lambda lines: False)
     if step:
         # Build the metrics, because only existing variables can be restored.
         # `build_metrics` needs the shapes of a batch, but reads no batch.
@@ -72,23 +70,35 @@ def fit(
     # Add the held-out metrics to `logs`, which all later callbacks read too.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
-            _evaluate(validation, state.step)
+            _evaluate(validation, state.progress.step)
         )
     )
-    callbacks = [evaluation, *callbacks]
-    if step in ends:
-        epoch = ends.index(step)
-        _add_missing_line(history, model, state, callbacks, epoch)
-    most_at_once = model.steps_per_execution
-    should_end = should_end or (lambda lines: False)
 
-    def end_run(*_):
-        if should_end(history.lines):
+    def continue_epoch(*_):
+        if state.progress.step == resumed and resumed not in ends:
+            state.restore_metrics(model)
+
+    def add_line(_, logs):
+        logs = {name: float(value) for name, value in logs.items()}
+        lines.append({"step": state.progress.step, **logs})
+        if state.writes:
+            _write_lines(history, lines)
+        if should_end(lines):
             model.stop_training = True
 
-    stop = keras.callbacks.LambdaCallback(on_epoch_end=end_run)
+    # A line has the logs that the callbacks before this one add.
+    last = keras.callbacks.LambdaCallback(
+        on_epoch_begin=continue_epoch, on_epoch_end=add_line
+    )
+    callbacks = [evaluation, *callbacks]
+    if state.writes:
+        _write_lines(history, lines)
+    if step in ends and step not in {line["step"] for line in lines}:
+        state.restore_metrics(model)
+        _end_epoch(model, [*callbacks, last], epoch=ends.index(step))
+    most_at_once = model.steps_per_execution
     with _changed_model(model):
-        while step < steps and not should_end(history.lines):
+        while step < steps and not should_end(lines):
             epoch, length, epochs = _plan_fit(step, ends, boundaries)
             _set_steps_per_execution(model, most_at_once, length)
             try:
@@ -97,9 +107,7 @@ def fit(
                     steps_per_epoch=length,
                     initial_epoch=epoch,
                     epochs=epoch + epochs,
-                    # The order matters: `history` writes the logs that
-                    # `callbacks` add, and `stop` reads the lines of `history`.
-                    callbacks=[*callbacks, state, history, stop],
+                    callbacks=[*callbacks, state, last],
                     shuffle=False,
                     verbose=0,
                 )
@@ -112,7 +120,7 @@ def fit(
                 # The batches change their shape. Without this line, TensorFlow
                 # would trace one graph for both shapes, with unknown sizes.
                 model.train_function = model.test_function = None
-    return history.lines
+    return lines
 
 
 @contextlib.contextmanager
@@ -170,17 +178,14 @@ def _find_averaging_optimizer(model):
     return optimizer if optimizer.use_ema else None
 
 
-def _add_missing_line(history, model, state, callbacks, epoch):
-    """Add the line of the last epoch to `history`, unless it is there."""
-    if history.last_step == state.step:
-        return
-    logs = state.restored_metrics(model)
-    # As in `model.fit`, call all callbacks, because they add to `logs`.
+def _end_epoch(model, callbacks, epoch):
+    """Call the callbacks at the end of an epoch whose steps are done."""
+    # As in `model.fit`, call all callbacks, because they add to the logs.
     callbacks = keras.callbacks.CallbackList(
-        [*callbacks, history], model=model, epochs=epoch + 1, steps=None
+        callbacks, model=model, epochs=epoch + 1, steps=None
     )
     callbacks.on_train_begin()
-    callbacks.on_epoch_end(epoch, logs)
+    callbacks.on_epoch_end(epoch, model.get_metrics_result())
     callbacks.on_train_end()
 
 
@@ -228,83 +233,13 @@ def _set_steps_per_execution(model, most, length):
         model.train_function = model.test_function = None
 
 
-RESTORE_FILES = (
-    "Restore the file that the run wrote, or remove the run's folder and start "
-    "again."
-)
-
-
-class History(keras.callbacks.Callback):
-    """Callback that writes the logs of each epoch to a JSONL file.
-
-    A resumed run keeps the lines up to `upto`, the step of its checkpoint. Each
-    line ends with a checksum of this line and all lines before it.
-    """
-
-    def __init__(self, path, state, upto):
-        super().__init__()
-        self.path, self.state, self.lines = path, state, []
-        self._upto = upto
-        if files.is_file(path):
-            lines = self._read()
-            self.lines = [line for line in lines if line["step"] <= upto]
-        self._write()
-
-    def _read(self):
-        lines = []
-        try:
-            # Drop an incomplete last line; the run evaluates that epoch again.
-            *texts, _ = files.read_bytes(self.path, None).split(b"\n")
-            for text in texts:
-                line = json_files.parse_json(text)
-                del line["crc32"]
-                lines.append(line)
-            is_whole = self._text(lines).encode() == b"\n".join([*texts, b""])
-        except (ValueError, KeyError, TypeError):
-            is_whole = False
-        if not is_whole:
-            raise InputError(
-                f"{self.path} is damaged or was changed. {RESTORE_FILES}"
-            )
-        return lines
-
-    def check_complete(self, steps):
-        """Raise `InputError` if lines of earlier evaluations are missing.
-
-        Args:
-            steps: steps of evaluations; 0 and those from `upto` on are ignored.
-        """
-        expected = {step for step in steps if 0 < step < self._upto}
-        missing = expected - {line["step"] for line in self.lines}
-        if missing:
-            raise InputError(
-                f"{self.path} lacks the line of step {min(missing)}. "
-                f"{RESTORE_FILES}"
-            )
-
-    def _text(self, lines):
-        checksum, texts = 0, []
+def _write_lines(path, lines):
+    """Write JSON Lines: a line for each dict, with its step first."""
+    with (
+        files.atomic_output(path) as partial,
+        open(partial, "w", encoding="utf-8") as file,
+    ):
         for line in lines:
-            text = json.dumps(line)
-            checksum = zlib.crc32(text.encode(), checksum)
-            texts.append(f'{text[:-1]}, "crc32": "{checksum:08x}"}}\n')
-        return "".join(texts)
-
-    @property
-    def last_step(self):
-        return self.lines[-1]["step"] if self.lines else 0
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs = {name: float(value) for name, value in (logs or {}).items()}
-        self.lines.append({"step": self.state.step, **logs})
-        self._write()
-
-    def _write(self):
-        if not self.state.writes:
-            return
-        # `atomic_output` renames a complete file, so a kill cannot cut a line.
-        with (
-            files.atomic_output(self.path) as partial,
-            open(partial, "w", encoding="utf-8") as file,
-        ):
-            file.write(self._text(self.lines))
+            # Sorted, because lines from a checkpoint are.
+            ordered = {"step": line["step"]} | dict(sorted(line.items()))
+            file.write(json.dumps(ordered) + "\n")

@@ -6,6 +6,7 @@ no saved state, because they are a function of the step.
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import platform
 import re
 import threading
@@ -18,8 +19,6 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.manifest import check_same_settings
-from bert_keras.modeling import keras_adapter
-from bert_keras.modeling.weights import split_trainable
 from bert_keras.training import checkpoint
 
 # Folder -> future of the last save to this folder. After an interrupted `fit`,
@@ -42,15 +41,32 @@ class Preempted(Stopped):
         self.step = step
 
 
+@dataclasses.dataclass
+class Progress:
+    """How far a run is.
+
+    Args:
+        step: number of steps of the run so far, with those before a resume.
+        metrics: dict of name -> NumPy array, the variables of the model's
+            metrics over the steps of the current epoch, when it was saved. At
+            the end of an epoch, they are not yet those of the next epoch.
+            Empty if `fit` does not know the number of steps.
+        lines: list of dict, the logs of each finished epoch with its "step".
+    """
+
+    step: int = 0
+    metrics: dict = dataclasses.field(default_factory=dict)
+    lines: list = dataclasses.field(default_factory=list)
+
+
 class TrainingState(keras.callbacks.Callback):
     """Callback that saves the training state and restores it bit for bit.
 
     The state has the variables of the optimizer and of the model, including the
-    dropout seeds. It also has the step and the metrics of the current epoch.
-    A run that was killed and resumed ends with the same bits as an
-    uninterrupted run. For this, the data must be a function of the step, and
-    the model must be made from a fixed seed. Random operations in the model
-    must use a seed generator that the model tracks.
+    dropout seeds, and the `Progress`. A run that was killed and resumed ends
+    with the same bits as an uninterrupted run. For this, the data must be a
+    function of the step, and the model must be made from a fixed seed. Random
+    operations in the model must use a seed generator that the model tracks.
 
     A save first waits until the previous save is written. It then copies the
     state to host memory. A thread writes the copy while training continues. If
@@ -76,7 +92,7 @@ class TrainingState(keras.callbacks.Callback):
             It returns True if any worker passed True.
 
     Attributes:
-        step: number of steps of the run so far, with those before a resume.
+        progress: `Progress` of the run.
 
     Examples:
         >>> state = TrainingState("runs/mine/state", every=1000)
@@ -111,11 +127,9 @@ class TrainingState(keras.callbacks.Callback):
         self.check = check
         self.writes = writes
         self.any_worker = any_worker
-        self.step = 0
-        self._epoch_steps = None
-        self._saved_step = self._batches_seen = 0
-        self._metrics, self._epoch_ended = {}, True
-        self._continues_epoch = False
+        self.progress = Progress()
+        self._saved = (0, 0)  # numbers of steps and lines in the last save
+        self._epoch_steps, self._batches_seen = None, 0
         self._restored = False
         self._stop_request = StopRequest()
 
@@ -129,8 +143,8 @@ class TrainingState(keras.callbacks.Callback):
         Raises:
             InputError: the model is not compiled or not built, the model or the
                 settings differ from those of the checkpoint, every checkpoint
-                is damaged, a newer version of this package wrote the
-                checkpoint, or `TrainingState` did not write it.
+                is damaged, or another version of this package wrote the
+                checkpoint.
         """
         variables = _collect_variables(model)
         if self.folder in _saves:
@@ -146,57 +160,44 @@ class TrainingState(keras.callbacks.Callback):
                     f"Every checkpoint in {self.folder} is damaged (the log "
                     "says how). Remove the checkpoints to start from step 0."
                 )
-            return self.step
+            return 0
         groups, manifest = newest
-        if not isinstance(manifest.get("settings"), dict):
-            raise InputError(
-                f"The newest checkpoint in {self.folder} was not written by "
-                "TrainingState: its manifest lacks settings. Name another "
-                "folder."
-            )
         check_same_settings(manifest["settings"], self.settings, self.folder)
-        saved = groups.get("optimizer", {})
-        if len(saved) < len(variables["optimizer"]):
-            variables["optimizer"] = _without_unused_weights(model)
         # Compare all tensors first, so that an error changes no variable.
         for group, named in variables.items():
             _check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
             _assign(named.values(), groups[group])
-        keras_adapter.reset_averages(model.optimizer, split_trainable(model)[1])
-        self.step = self._saved_step = manifest["step"]
-        self._metrics = groups.get("metrics", {})
-        self._epoch_ended = manifest.get("epoch_ended", True)
-        self._continues_epoch = not self._epoch_ended
-        return self.step
+        self.progress = Progress(
+            manifest["step"], groups.get("metrics", {}), manifest["lines"]
+        )
+        self._saved = self._count()
+        return self.progress.step
 
-    def restored_metrics(self, model):
-        """Return dict of metrics of the epoch that ended at the checkpoint.
-
-        The dict is empty if no epoch ended there, or if `fit` did not know the
-        number of steps. Build `model`'s metrics first: this method sets them.
-        """
-        if not (self._metrics and self._epoch_ended):
-            return {}
-        self._assign_metrics(model)
-        return model.get_metrics_result()
-
-    def _assign_metrics(self, model):
-        variables = model.metrics_variables
-        saved = [tensor for _, tensor in sorted(self._metrics.items())]
+    def restore_metrics(self, model):
+        """Set the metrics of `model`, which are built, to those saved."""
+        metrics, variables = self.progress.metrics, model.metrics_variables
+        saved = [tensor for _, tensor in sorted(metrics.items())]
         if [v.shape for v in variables] == [v.shape for v in saved]:
-            _assign(variables, self._metrics)
+            _assign(variables, metrics)
 
-    def _keep_metrics(self):
-        self._metrics = _to_host(_name_variables(self.model.metrics_variables))
+    def _count(self):
+        return self.progress.step, len(self.progress.lines)
+
+    def _copy_metrics(self):
+        self.progress.metrics = _to_host(
+            _name_variables(self.model.metrics_variables)
+        )
 
     def save(self):
         """Copy the state to host memory; a thread writes the copy."""
-        self._saved_step = self.step
+        self._saved = self._count()
         # At the end of an epoch, `on_train_batch_end` has copied the metrics.
         # A later copy could hold the metrics of the validation.
-        if not self._epoch_ended:
-            self._keep_metrics()
+        if self._epoch_steps is None:
+            self.progress.metrics = {}
+        elif self._batches_seen < self._epoch_steps:
+            self._copy_metrics()
         if not self.writes:
             return
         # Wait for the last save, so that memory holds one copy of the state.
@@ -207,9 +208,9 @@ class TrainingState(keras.callbacks.Callback):
             group: _to_host(named)
             for group, named in _collect_variables(self.model).items()
         }
-        groups["metrics"] = self._metrics
+        groups["metrics"] = self.progress.metrics
         metadata = {
-            "epoch_ended": self._epoch_ended,
+            "lines": list(self.progress.lines),  # the next epoch adds a line
             "settings": self.settings,
             "versions": {
                 "bert_keras": bert_keras.__version__,
@@ -219,7 +220,7 @@ class TrainingState(keras.callbacks.Callback):
             },
         }
         _saves[self.folder] = _writer.submit(
-            self._write, self.step, groups, metadata
+            self._write, self.progress.step, groups, metadata
         )
 
     def wait(self):
@@ -254,44 +255,27 @@ class TrainingState(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._batches_seen = 0
-        self._epoch_ended = False
-        if self._continues_epoch:
-            self._continues_epoch = False
-            self._assign_metrics(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
         # With `steps_per_execution`, `batch` grows by more than 1 per call. In
         # the last call of an epoch, `batch` may exceed the last batch's index.
         seen = min(batch + 1, self._epoch_steps or batch + 1)
-        self.step += seen - self._batches_seen
+        self.progress.step += seen - self._batches_seen
         self._batches_seen = seen
-        if self._batches_seen == self._epoch_steps:
-            self._keep_metrics()
-            self._epoch_ended = True
+        if seen == self._epoch_steps:
+            self._copy_metrics()
         if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises the error of the thread
         # With `steps_per_execution`, `step` may skip a multiple of `every`.
-        if self.step // self.every > self._saved_step // self.every:
+        if self.progress.step // self.every > self._saved[0] // self.every:
             self.save()
         self.check_stop_request()
-
-    def on_epoch_end(self, epoch, logs=None):
-        # If the number of steps is unknown, `on_train_batch_end` does not know
-        # the last batch and keeps no metrics there. By now, the model's metrics
-        # may be those of the validation.
-        if self._epoch_steps is None:
-            self._metrics, self._epoch_ended = {}, True
-            # If the last checkpoint is of this step, its `epoch_ended` is
-            # False. Make `on_train_end` write it again.
-            self._saved_step = min(self._saved_step, self.step - 1)
 
     def on_test_batch_end(self, batch, logs=None):
         self.check_stop_request()
 
     def on_train_end(self, logs=None):
         self.check_stop_request()
-        if self.step > self._saved_step:
-            self.save()
         self._end()
 
     def check_stop_request(self, saves=True):
@@ -306,12 +290,12 @@ class TrainingState(keras.callbacks.Callback):
         if not self.any_worker(self._stop_request.is_set):
             return
         if saves:
-            if self.step > self._saved_step:
-                self.save()
             self._end()
-        raise Preempted(self.step)
+        raise Preempted(self.progress.step)
 
     def _end(self):
+        if self._count() != self._saved:
+            self.save()
         self.wait()
         self.release_signals()
 
@@ -339,19 +323,6 @@ def _collect_variables(model):
         "model": _name_variables(model.variables),
         "optimizer": _name_variables(optimizer.variables),
     }
-
-
-def _without_unused_weights(model):
-    """Return the optimizer's variables, without those of unused weights.
-
-    An earlier version froze weights that a model's outputs do not depend on, so
-    its checkpoints lack these variables.
-    """
-    weights = split_trainable(model)[1]
-    paths = tuple(weight.path.replace("/", "_") + "_" for weight in weights)
-    return _name_variables(
-        v for v in model.optimizer.variables if not v.name.startswith(paths)
-    )
 
 
 def strategy_scope(model):

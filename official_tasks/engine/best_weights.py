@@ -16,10 +16,12 @@ from bert_keras.manifest import (
     read_manifest,
     write_manifest,
 )
-from bert_keras.training.loop import RESTORE_FILES
 
 BEST = "best.json"
-HISTORY = "metrics.jsonl"
+RESTORE_FILES = (
+    "Restore the file that the run wrote, or remove the run's folder and start "
+    "again."
+)
 
 
 class BestWeights:
@@ -35,13 +37,21 @@ class BestWeights:
         self.folder = folder
         self.path = folder.file(BEST)
 
-    def update(self, step, score, save) -> bool:
+    def update(self, step, score, save, is_first) -> bool:
         """Call `save` and record the step if `score` is the best so far.
+
+        Args:
+            step: step of the evaluation.
+            score: score of the evaluation; higher is better.
+            save: function that writes model/.
+            is_first: True if no evaluation is in the run's state, so that there
+                may be no record.
 
         Returns:
             True if `save` was called.
         """
-        best = self._read() or {"step": step}
+        is_new = is_first and not files.is_file(self.path)
+        best = {"step": step} if is_new else self._read()
         # A resumed run may score a step again. The new record then replaces a
         # record of the same step or of a later step.
         if best["step"] < step and score <= best["value"]:
@@ -61,11 +71,6 @@ class BestWeights:
         return best["step"]
 
     def _read(self):
-        """Return the record, or None before the first evaluation."""
-        history = self.folder.file(HISTORY)
-        is_new = not files.is_file(history) or not files.size(history)
-        if is_new and not files.is_file(self.path):
-            return None
         try:
             return read_manifest(self.path, "evaluation", _check_record)
         except InputError as error:

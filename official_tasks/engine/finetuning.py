@@ -29,7 +29,6 @@ from official_tasks.engine import (
 from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.best_weights import (
     BEST,
-    HISTORY,
     BestWeights,
     TargetScale,
     scaled_head,
@@ -195,7 +194,7 @@ def _train(run, callbacks):
         folder.finish(FAILED, {"error": str(error)})
         _remove_state(folder, run.strategy)
         raise
-    outputs = ["model", "predictions", HISTORY, BEST, RESULTS]
+    outputs = ["model", "predictions", training.HISTORY, BEST, RESULTS]
     outputs += [ADAPTERS] * bool(run.hyperparameters.lora_rank)
     folder.finish("finetune", results, outputs)
     return results
@@ -488,7 +487,8 @@ class _Run:
                 scores = answers[1]
                 if self.strategy.is_chief:
                     value = self.metric.rank(scores)
-                    if self.best.update(step, value, self._save):
+                    is_first = not self.state.progress.lines
+                    if self.best.update(step, value, self._save, is_first):
                         self.best_answers = answers
         except Preempted:
             # Save the training state here, not in the block above, where the

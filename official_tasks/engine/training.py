@@ -11,6 +11,7 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
 from official_tasks import progress, script
 
+HISTORY = "metrics.jsonl"
 BAR_EVERY = 1.0  # seconds between bar updates; an update waits for the loss
 BOARD_EVERY = 50  # steps between two points of a TensorBoard curve
 MAX_SKIPPED = 0.5  # fraction of a run's steps that may be skipped
@@ -97,7 +98,7 @@ def train(
                 steps,
                 epoch_ends,
                 state,
-                folder.file("metrics.jsonl"),
+                folder.file(HISTORY),
                 validation,
                 callbacks,
                 boundaries=boundaries,
@@ -143,18 +144,19 @@ class Meter(keras.callbacks.Callback):
         self._timed = []
 
     def on_train_begin(self, logs=None):
-        if self.state.step and not self.step:  # not for a later phase
+        done = self.state.progress.step
+        if done and not self.step:  # not for a later phase
             progress.console.print(
-                f"resumed after step {self.state.step:,} of {self.steps:,}"
+                f"resumed after step {done:,} of {self.steps:,}"
             )
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._first = self.state.step
+        self._first = self.state.progress.step
         self._timed = []
 
     def on_train_batch_end(self, batch, logs=None):
-        # `TrainingState` is called after this callback, so `state.step` does
-        # not count this step yet.
+        # `TrainingState` is called after this callback, so its step does not
+        # count this step yet.
         self.step = self._first + batch + 1
         # Measure from the end of the first step, which also traces the graph.
         now = time.monotonic()
@@ -165,7 +167,7 @@ class Meter(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs):
         if self.tokens_until:
-            logs["tokens"] = self.tokens_until(self.state.step)
+            logs["tokens"] = self.tokens_until(self.state.progress.step)
         logs |= self.rate()
         logs |= _read_optimizer_metrics(self.model.optimizer)
 
@@ -225,7 +227,8 @@ class Board(keras.callbacks.Callback):
                 tf.summary.scalar(name, value)
 
     def on_epoch_end(self, epoch, logs):
-        with self.held_out.as_default(step=self.meter.state.step):
+        step = self.meter.state.progress.step
+        with self.held_out.as_default(step=step):
             for name, value in logs.items():
                 if name.startswith("val_"):
                     tf.summary.scalar(name.removeprefix("val_"), value)

@@ -189,7 +189,7 @@ class Run:
 
     def predict(self):
         """Return the model's predictions for some held-out texts."""
-        phase = phase_at(self.state.step, self.settings)
+        phase = phase_at(self.state.progress.step, self.settings)
         batch = next(iter(self.source.held_out(phase).unbatch().batch(SHOWN)))
         objective = self.source.objective
         return objective.predict(self.model, batch, self.source.vocabulary)

@@ -302,7 +302,6 @@ def interrupted(place, task, tmp_path_factory):
     ("name", "damage"),
     [
         *(("best.json", damage) for damage in DAMAGES),
-        *(("metrics.jsonl", damage) for damage in DAMAGES),
         ("model/vocab.txt", "deleted"),
         ("model/config.json", "emptied"),
         ("model/model.safetensors", "changed"),
@@ -325,10 +324,14 @@ def test_an_interrupted_run_that_was_damaged_is_refused(
         finetuning.run(task, place / "init", copy, **NOTHING)
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_run_that_learned_nothing_ends_early_also_when_resumed(
-    place, task, interrupted, tmp_path, capsys
+    place, task, interrupted, tmp_path, capsys, damage
 ):
     run = shutil.copytree(interrupted[0], tmp_path / "run")
+    # The lines are in the checkpoint, so this file is written again.
+    curve = (run / "metrics.jsonl").read_bytes()
+    DAMAGES[damage](run / "metrics.jsonl")
     steps = []
     watch = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: steps.append(batch)
@@ -337,6 +340,7 @@ def test_a_run_that_learned_nothing_ends_early_also_when_resumed(
         task, place / "init", run, callbacks=[watch], **NOTHING
     )
     assert steps == []
+    assert (run / "metrics.jsonl").read_bytes() == curve
     assert [line["step"] for line in results["curve"]] == [10, 20, 30]
     assert results["best_step"] == 10
     assert results["accuracy"] <= results["majority_baseline"]

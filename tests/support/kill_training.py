@@ -18,8 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import files
+from bert_keras.interrupts import EXIT_CODE
 from bert_keras.modeling.pretrainer import pretraining_losses
-from bert_keras.training import checkpoint
+from bert_keras.training import checkpoint, loop
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import TrainingState
 from official_tasks.engine.batches import plan_batches
@@ -27,6 +28,7 @@ from tests.support.model_samples import make_model, pretraining_batch
 
 STEPS_A_KILL = 20  # more steps than a process runs before it is killed
 EVERY = 3  # steps between saves
+EPOCH = 7  # steps between evaluations; some fall on a save
 ROWS = 50  # not a multiple of the batch size 4: some batches span epochs
 
 
@@ -60,20 +62,27 @@ def bert(steps):
 def train(folder, name, steps):
     keras.utils.set_random_seed(5)
     model, data = {"tiny": tiny, "bert": bert}[name](steps)
-    state = TrainingState(folder, every=EVERY, keep=2)
-    step = state.restore(model)
-    if step < steps:
-        plan = plan_batches(np.ones(ROWS), 4, 3, steps, False)
-        model.fit(
-            tf.data.Dataset.from_tensor_slices(plan[step:]).map(
-                lambda rows: tf.nest.map_structure(
-                    lambda values: tf.gather(values, rows), data
-                )
-            ),
-            steps_per_epoch=steps - step,
-            verbose=0,
-            callbacks=[state],
+    plan = plan_batches(np.ones(ROWS), 4, 3, steps, False)
+
+    def batches(step):
+        return tf.data.Dataset.from_tensor_slices(plan[step:]).map(
+            lambda rows: tf.nest.map_structure(
+                lambda values: tf.gather(values, rows), data
+            )
         )
+
+    state = TrainingState(folder, every=EVERY, keep=2)
+    loop.fit(
+        model,
+        batches,
+        steps,
+        range(EPOCH, steps, EPOCH),
+        state,
+        os.path.join(folder, "metrics.jsonl"),
+        lambda step: model.evaluate(
+            batches(steps - 1), callbacks=[state], verbose=0, return_dict=True
+        ),
+    )
 
 
 def run(folder, *arguments, number=None, delay=0):
@@ -85,6 +94,8 @@ def run(folder, *arguments, number=None, delay=0):
     child = os.fork()
     if not child:
         code = 1
+        # Between two calls of `fit`, all is saved, and a script ends so.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_CODE))
         try:
             train(folder, *arguments)
             code = 0

@@ -28,7 +28,8 @@ def write(folder, step):
         name: {"a": np.full(9, step), "b": np.full((), step, "float32")}
         for name in ("model", "optimizer")
     }
-    checkpoint.write(folder, step, groups, {"notes": {"some": 1}})
+    metadata = {"lines": [{"step": 1, "loss": 0.5}], "settings": {"some": 1}}
+    checkpoint.write(folder, step, groups, metadata)
 
 
 def test_tensors_come_back_with_names_shapes_and_dtypes(tmp_path):
@@ -81,7 +82,9 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path, count):
         {"files": {"model.safetensors": 5}},
         {"files": {"../x": {"bytes": 1, "sha256": ""}}},
         {"files": {"\ud800": {"bytes": 1, "sha256": ""}}},
-        {"notes": json.loads("[" * 99 + "]" * 99)},
+        {"lines": [{"loss": 0.5}]},
+        {"lines": None},
+        {"settings": json.loads("[" * 99 + "]" * 99)},
     ],
     ids=lambda lie: next(iter(lie)),
 )
@@ -137,11 +140,20 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_called_damaged(
     assert checkpoint.read_newest(str(tmp_path))[1]["step"] == 2
 
 
-def test_a_newer_format_is_refused_not_taken_for_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 2)
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_format_is_refused_not_taken_for_damage(
+    tmp_path, monkeypatch, version
+):
+    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", version)
     write(tmp_path, 1)
-    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 1)
-    with pytest.raises(InputError, match="format version 2"):
+    monkeypatch.undo()
+    path = tmp_path / "step-00000001" / "manifest.json"
+    manifest = json_files.read_json(path)
+    del manifest["lines"], manifest["sha256"]  # as the first format lacks them
+    json_files.write_json(
+        {**manifest, "sha256": json_files.json_hash(manifest)}, path
+    )
+    with pytest.raises(InputError, match=f"has format version {version}"):
         checkpoint.read_newest(tmp_path)
 
 

@@ -271,15 +271,40 @@ def test_a_finished_run_trains_no_further(uninterrupted, tmp_path):
     np.testing.assert_array_equal(again[0], weights[0])
 
 
+class StopInEvaluation(keras.callbacks.Callback):
+    """A callback that interrupts at the end of epoch 3, counted from 0."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+
 def test_callbacks_begin_before_an_evaluation_that_a_kill_cut_off(
     uninterrupted, tmp_path
 ):
-    _, history, folder = uninterrupted
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "metrics.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]))
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, callbacks=[StopInEvaluation()])
     log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
-    assert train(tmp_path, callbacks=[log])[1] == history
+    assert train(tmp_path, callbacks=[log])[1] == uninterrupted[1]
     (row,) = (tmp_path / "log.csv").read_text().splitlines()[1:]
-    assert row.startswith("3,")  # the epoch, counted from 0
+    assert row.startswith("3,")
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"step": 6}\n', b"\xff{"])
+def test_the_history_file_is_only_written(uninterrupted, tmp_path, content):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, 15)
+    path = tmp_path / "metrics.jsonl"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert train(tmp_path)[1] == uninterrupted[1]
+    expected = uninterrupted[2] / "metrics.jsonl"
+    assert path.read_bytes() == expected.read_bytes()
+
+
+def test_a_line_is_saved_also_if_a_save_was_due_before_its_evaluation(
+    uninterrupted,
+):
+    """The last step, 20, is a multiple of the steps between saves."""
+    _, history, folder = uninterrupted
+    _, manifest = checkpoint.read_newest(folder / "state")
+    assert (manifest["step"], manifest["lines"]) == (STEPS, history)
