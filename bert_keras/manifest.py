@@ -5,9 +5,6 @@ the manifest itself. The hashes reveal a single changed bit. The manifest is
 written last, so a folder without a manifest is unfinished.
 """
 
-import contextlib
-import functools
-import itertools
 import json
 import os
 from collections.abc import Iterable
@@ -15,7 +12,6 @@ from collections.abc import Iterable
 from bert_keras import files, json_files
 from bert_keras.errors import InputError, cut_middle
 
-BUILD = "build.json"  # settings of an unfinished build
 _TYPES = {
     int: "a non-negative integer",
     str: "a string",
@@ -224,45 +220,6 @@ def check_same_settings(old, new, folder, advice=""):
             f"{'; '.join(_list_changes(old, new))}. Use the same settings to "
             f"resume, or name another folder.{advice}"
         )
-
-
-@contextlib.contextmanager
-def unfinished_build(folder: str, settings: dict, work: str | None = None):
-    """Keep a build's settings in `folder` until the `with` block ends.
-
-    If the block is interrupted, they stay, and only a build with the same
-    settings can resume. They are removed if a new build fails by `InputError`
-    before it has written a file, so the next build may have other settings.
-
-    Yields:
-        True if the folder has an unfinished build with the same settings.
-
-    Args:
-        folder: output folder; created if it is missing. May be remote.
-        settings: JSON dict of everything that determines the results.
-        work: another folder that gets files of the unfinished build.
-
-    Raises:
-        InputError: the folder has an unfinished build with other settings.
-    """
-    path, old = os.path.join(folder, BUILD), None
-    folders = [folder, work] if work else [folder]
-    before = {path, *itertools.chain(*map(files.walk, folders))}
-    with contextlib.suppress(InputError):  # missing or damaged
-        check = functools.partial(check_fields, types={"settings": dict})
-        old = read_manifest(path, "build", check)
-    if old:
-        check_same_settings(old["settings"], settings, folder)
-    else:
-        write_manifest(path, {"settings": settings})
-    try:
-        yield bool(old)
-    except InputError:
-        after = itertools.chain(*map(files.walk, folders))
-        if not old and before.issuperset(after):
-            files.remove(path)
-        raise
-    files.remove(path)
 
 
 def _list_changes(old, new):

@@ -1,4 +1,4 @@
-"""The folder of one run: its settings, its inputs and its finished stages."""
+"""The folder of one run or of one build of data, with one writer at a time."""
 
 import contextlib
 import json
@@ -26,7 +26,9 @@ class RunFolder:
     """The folder of one run, which can resume after an interruption.
 
     The folder must be new or empty, or hold a run with the same settings. That
-    run then resumes. Only one process at a time can write to the folder.
+    run then resumes. Only one process at a time can write to the folder. A
+    build of data is a run whose settings are needed until the data have a
+    manifest; see `forget`.
 
     Args:
         path: local or remote folder; it is made if it is missing.
@@ -41,6 +43,10 @@ class RunFolder:
         writes: False in worker processes, which only read the folder.
         weights: paths of further inputs, which may have moved when the run
             resumes, as the packages of another environment have.
+        allows_files: True if a new run may begin in a folder that has files.
+
+    Attributes:
+        is_new: True if the run did not resume.
 
     Raises:
         InputError: the folder is not writable, is not a run folder, has
@@ -55,9 +61,17 @@ class RunFolder:
         ...         run.finish("corpus", results, outputs=["corpus.txt"])
     """
 
-    def __init__(self, path, settings, inputs=(), writes=True, weights=()):
+    def __init__(
+        self,
+        path,
+        settings,
+        inputs=(),
+        writes=True,
+        weights=(),
+        allows_files=False,
+    ):
         self.path = files.absolute(path)
-        self._is_new = False
+        self.is_new = False
         self._lock = None
         self._inputs: dict = {}
         self._gone: list = []  # inputs that the run had when it began
@@ -66,7 +80,8 @@ class RunFolder:
         files.check_name(path)
         settings = json.loads(json.dumps(settings))
         self._made = files.make_folder(self.path)
-        self._refuse_foreign()
+        if not allows_files:
+            self._refuse_foreign()
         # A command with other settings must not take the folder from a run.
         if old := _read_run(self.path):
             self._check_same(old, settings)
@@ -169,6 +184,15 @@ class RunFolder:
                 "the command again when no program writes to them."
             )
 
+    def forget(self):
+        """Close the run; remove its settings and its lock file.
+
+        Call this when a manifest of the finished files has the settings.
+        """
+        self.check()
+        files.remove(self.file(SETTINGS))
+        self._lock.remove()
+
     def close(self):
         """Free the folder for the next process."""
         if self._lock is not None:
@@ -179,14 +203,14 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         is_mistake = kind is not None and issubclass(kind, InputError)
-        if is_mistake and self._is_new and self._lock.is_held():
+        if is_mistake and self.is_new and self._lock.is_held():
             # After an invalid argument, the next call may have other settings.
             self._remove_settings()
         else:
             self.close()
 
     def _remove_settings(self):
-        """Close the run; remove its settings if the folder has no other file.
+        """Close the run; remove its settings if it wrote no other file.
 
         In that case, remove the local folder and parents that the run made.
         """
@@ -195,11 +219,10 @@ class RunFolder:
             for name in os.listdir(self.path):
                 with contextlib.suppress(OSError):
                     os.rmdir(self.file(name))
-        if not set(files.list_folder(self.path)) <= {SETTINGS, LOCK}:
+        if not self._before.issuperset(files.walk(self.path)):
             self.close()
             return
-        files.remove(self.file(SETTINGS))
-        self._lock.remove()
+        self.forget()
         if not files.is_remote(self.path):
             files.remove_made(self._made)
 
@@ -227,6 +250,8 @@ class RunFolder:
             self._check_same(old, settings)
             self._check_inputs(old, inputs, weights)
             return
+        self._before = {self.file(SETTINGS), self.file(LOCK)}
+        self._before.update(files.walk(self.path))
         self._inputs = {name: _describe_input(name) for name in inputs}
         record = {"settings": settings, "inputs": self._inputs}
         if not files.is_remote(self.path):
@@ -236,7 +261,7 @@ class RunFolder:
                 current, os.path.realpath(self.path)
             )
         write_manifest(self.file(SETTINGS), record)
-        self._is_new = True
+        self.is_new = True
 
     def _check_same(self, old, settings):
         base = find_base(old, self.path)

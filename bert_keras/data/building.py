@@ -34,12 +34,8 @@ from bert_keras.data.token_store import (
 )
 from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
-from bert_keras.manifest import (
-    BUILD,
-    check_same_settings,
-    find_fault,
-    unfinished_build,
-)
+from bert_keras.manifest import check_same_settings, find_fault
+from bert_keras.run_folder import RunFolder
 
 PARTS = ".parts"  # folder for tokens, with one file for each input file
 # Characters of a part. The document that reaches this number ends the part.
@@ -98,25 +94,28 @@ def build_stores(
     held_out = itertools.chain(first, held_out)
     parts = iterate_parts(documents, held_out_share, names, held_out)
     settings = describe_build(tokenizer, sentences, held_out_share)
-    finished = find_finished(folder, names, settings)
-    if finished:
-        _check_corpus(parts, finished, folder)
-        files.remove(os.path.join(folder, BUILD))
-        return {n: TokenStore(os.path.join(folder, n)) for n in names}
-    work = work_folder(folder)
-    key = json_files.json_hash(settings)[:16]
-    write = WritePart(tokenise, os.path.join(work, "parts", key))
-    paths, total, size = [], 0, 0
-    with unfinished_build(folder, settings | {"stores": names}, work):
+    with open_build(folder, settings | {"stores": names}) as build:
+        finished = find_finished(folder, names, settings)
+        if finished:
+            _check_corpus(parts, finished, folder)
+            build.forget()
+            return {n: TokenStore(os.path.join(folder, n)) for n in names}
+        work = work_folder(folder)
+        key = json_files.json_hash(settings)[:16]
+        write = WritePart(tokenise, os.path.join(work, "parts", key))
+        paths, total, size = [], 0, 0
         for path, count, characters in in_order(
             write, parts, workers, MIN_ITEMS
         ):
+            build.check()
             paths.append(path)
             total, size = total + count, size + characters
             if progress:
                 progress(total, size)
         stores = assemble_stores(paths, names, work, tokenizer, settings)
-        return move_stores(stores, work, folder)
+        stores = move_stores(stores, work, folder)
+        build.forget()
+    return stores
 
 
 def build_stores_of_files(
@@ -161,13 +160,20 @@ def build_stores_of_files(
         Tokenise(tokenizer, sentences), reading, names, held_out_share
     )
     with (
-        unfinished_build(folder, settings | {"stores": names}, work),
+        open_build(folder, settings | {"stores": names}) as build,
         remove_parts_after_error(folder),
     ):
         for _ in run(task, todo):
             pass
         stores = assemble_stores(targets, names, work, tokenizer, settings)
-        return move_stores(stores, work, folder)
+        stores = move_stores(stores, work, folder)
+        build.forget()
+    return stores
+
+
+def open_build(folder: str, settings: dict) -> RunFolder:
+    """Open the `RunFolder` of data, which may have files of earlier builds."""
+    return RunFolder(folder, settings, allows_files=True)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import os
 import re
-import time
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf
@@ -19,6 +18,7 @@ from bert_keras.data.building import (
     PARTS,
     build_stores,
     build_stores_of_files,
+    open_build,
     remove_parts_after_error,
     work_folder,
 )
@@ -34,14 +34,11 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
-from bert_keras.folder_lock import LOCK, FolderLock
-from bert_keras.manifest import describe_file, find_fault, unfinished_build
+from bert_keras.manifest import describe_file, find_fault
 from bert_keras.text.vocabulary import write_vocabulary
 
-_CHECKED_EVERY = 10  # seconds between checks of the lock
 _MIN_SHARDS = 4  # minimum number of shards to start workers; a shard takes 2 s
 _SHARD = r"examples-\d+-of-\d+\.tfrecord"
-_OLD_ENTRIES = ".entries"  # files of unfinished builds of the past
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "
@@ -120,21 +117,18 @@ def create_pretraining_data(
             settings, or another process writes to the folder.
     """
     options = options or BuildOptions()
-    with one_writer(folder, progress) as progress:
-        stores = build_stores(
-            documents,
-            tokenizer,
-            os.path.join(folder, "tokens"),
-            options.held_out_share,
-            options.sentences,
-            workers,
-            lambda done, _: progress("tokens", done, None),
-            held_out,
-        )
-        run = functools.partial(
-            in_order, workers=workers, min_items=_MIN_SHARDS
-        )
-        return finish_data(stores, folder, options, run, progress)
+    stores = build_stores(
+        documents,
+        tokenizer,
+        os.path.join(folder, "tokens"),
+        options.held_out_share,
+        options.sentences,
+        workers,
+        progress and (lambda done, _: progress("tokens", done, None)),
+        held_out,
+    )
+    run = functools.partial(in_order, workers=workers, min_items=_MIN_SHARDS)
+    return finish_data(stores, folder, options, run, progress)
 
 
 def create_from_files(
@@ -161,7 +155,7 @@ def create_from_files(
         run: see `write_records`; such as `make_runner` of `beam.py`.
     """
     tokens = os.path.join(folder, "tokens")
-    with one_writer(folder), remove_parts_after_error(tokens):
+    with remove_parts_after_error(tokens):
         rules = options.held_out_share, options.sentences
         if is_data_set(source):
             documents = read_documents(source, reading)
@@ -173,39 +167,6 @@ def create_from_files(
         manifests = finish_data(stores, folder, options, run)
     files.remove(os.path.join(tokens, PARTS))
     return manifests
-
-
-@contextlib.contextmanager
-def one_writer(folder: str, progress: Callable | None = None):
-    """Hold a folder's lock; yield a `progress` function that checks the lock.
-
-    If the folder is new and still empty after an `InputError`, the folder and
-    its new parents are removed.
-
-    Raises:
-        InputError: another process holds the lock or took it over.
-    """
-    made = files.make_folder(folder)
-    lock = FolderLock(folder)
-    checked = time.monotonic()
-
-    def checking(*done):
-        nonlocal checked
-        if time.monotonic() > checked + _CHECKED_EVERY:
-            lock.check()
-            checked = time.monotonic()
-        if progress:
-            progress(*done)
-
-    try:
-        yield checking
-    except InputError:
-        if made and set(files.walk(folder)) <= {os.path.join(folder, LOCK)}:
-            lock.remove()
-            files.remove_made(made)
-        raise
-    finally:
-        lock.release()
 
 
 def finish_data(
@@ -273,22 +234,23 @@ def write_records(
             settings.
     """
     write = WriteShard(store, folder, rules, seed, copies)
-    record_files.refuse_other(folder, write.settings)
-    with unfinished_build(folder, write.settings) as resumes:
+    with open_build(folder, write.settings) as build:
+        record_files.refuse_other(folder, write.settings)
         write.refuse_foreign()
-        files.remove_partials(folder)  # unfinished files of killed writers
-        files.remove(os.path.join(folder, _OLD_ENTRIES))
         write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-        shards = write.find_done(resumes)
+        shards = write.find_done(resumes=not build.is_new)
         write.remove_damaged(shards)
-        return _write_missing(write, folder, shards, run, progress)
+        manifest = _write_missing(write, build, shards, run, progress)
+        build.forget()
+    return manifest
 
 
-def _write_missing(write, folder, shards, run, progress) -> dict:
+def _write_missing(write, build, shards, run, progress) -> dict:
     if progress:
         progress(len(shards), len(write.names))
     missing = [n for n, name in enumerate(write.names) if name not in shards]
     for shard in run(write, missing):
+        build.check()
         shards[shard["name"]] = shard
         if progress:
             progress(len(shards), len(write.names))
@@ -298,11 +260,11 @@ def _write_missing(write, folder, shards, run, progress) -> dict:
     ]
     if None in entries:
         raise InputError(
-            f"{os.path.join(folder, write.names[entries.index(None)])} is "
+            f"{build.file(write.names[entries.index(None)])} is "
             "missing or damaged. Run the command again."
         )
     manifest = {"shards": entries, **write.settings}
-    return record_files.write_manifest(folder, manifest)
+    return record_files.write_manifest(build.path, manifest)
 
 
 class WriteShard:

@@ -260,7 +260,7 @@ def test_an_interrupted_build_refuses_other_settings_and_keeps_its_files(
         create(tmp_path, tokenizer, **change)
     assert contents(tmp_path) == before
     create(tmp_path, tokenizer)
-    assert not list(tmp_path.rglob("build.json"))
+    assert not list(tmp_path.rglob("run.json"))
 
 
 def create(folder, tokenizer, progress=None, documents=None, **options):
@@ -335,31 +335,21 @@ def test_the_same_command_mends_any_damaged_file(
         other = next(p for p in paths if p.name != path.name)
         place = tmp_path / "data" / path.relative_to(built / kind)
         damage(place, other)
+        if place.name == "run.json" and damage is not remove:
+            # Without settings, the build's shards are of unknown settings.
+            with pytest.raises(InputError, match=r"run\.json"):
+                create(tmp_path / "data", tokenizer)
+            continue
         create(tmp_path / "data", tokenizer)
         assert contents(tmp_path / "data") == whole, place
-
-
-def test_a_killed_build_of_an_older_version_resumes(
-    tokenizer, built, tmp_path, small_parts
-):
-    shutil.copytree(built / "killed", tmp_path / "data")
-    entries = tmp_path / "data" / "train" / ".entries"
-    entries.mkdir()
-    (shard, *_) = (tmp_path / "data" / "train").glob("*.tfrecord")
-    (entries / f"{shard.name}.json").write_text("{}")
-    before = shard.stat().st_mtime_ns
-    create(tmp_path / "data", tokenizer)
-    assert contents(tmp_path / "data") == contents(built / "finished")
-    assert shard.stat().st_mtime_ns == before
-    assert not entries.exists()
 
 
 def test_shards_of_unknown_settings_are_written_again(
     tokenizer, built, tmp_path, small_parts
 ):
-    """Without build.json, the shards may be of another seed."""
+    """Without run.json, the shards may be of another seed."""
     shutil.copytree(built / "killed", tmp_path / "data")
-    os.remove(tmp_path / "data" / "train" / "build.json")
+    os.remove(tmp_path / "data" / "train" / "run.json")
     for path in (tmp_path / "data" / "train").glob("examples-*"):
         path.write_bytes(b"of another seed")
     create(tmp_path / "data", tokenizer)
@@ -452,11 +442,12 @@ def test_a_second_writer_is_refused(tokenizer, tmp_path):
     create_pretraining_data(corpus(), tokenizer, str(tmp_path))
 
 
-def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_keras.data.pretraining_data._CHECKED_EVERY", -1)
-
-    def taken_over(*_):
-        (tmp_path / ".lock").unlink()
+@pytest.mark.parametrize("folder", ["tokens", "train"])
+def test_a_writer_that_was_taken_over_stops(
+    tokenizer, tmp_path, small_parts, folder
+):
+    def taken_over(stage, *_):
+        (tmp_path / folder / ".lock").unlink(missing_ok=True)
 
     with pytest.raises(InputError, match="may have been taken over by"):
         create(tmp_path, tokenizer, taken_over)

@@ -55,6 +55,12 @@ def remote_contents(folder):
     }
 
 
+def remove_locks(folder):
+    for path in files.walk(folder):
+        if path.endswith(".lock"):
+            files.remove(path)
+
+
 def batches(folder, count=3):
     found = []
     for side in ("tokens/train", "train"):
@@ -99,7 +105,7 @@ def test_a_remote_build_that_was_killed_resumes(
         else:
             with pytest.raises(InputError, match="No finished"):
                 check_source(folder)
-    files.remove(f"{remote}/.lock")  # the lock of the killed process
+    remove_locks(remote)  # of the killed process
     with object_store(monkeypatch):
         assert create(remote, tokenizer) == whole
         assert remote_contents(remote) == contents(tmp_path / "local")
@@ -130,7 +136,7 @@ def test_an_unfinished_remote_build_refuses_other_settings(
     with object_store(monkeypatch, 24), pytest.raises(Killed):
         create(remote, tokenizer, copies=2)
     assert files.find(f"{remote}/train/*.tfrecord")
-    files.remove(f"{remote}/.lock")
+    remove_locks(remote)
     # Remove the local unfinished build, as if on another machine.
     files.remove(os.path.join(files.cache_folder(), "building"))
     before = remote_contents(remote)
@@ -139,6 +145,28 @@ def test_an_unfinished_remote_build_refuses_other_settings(
             create(remote, tokenizer)
         assert remote_contents(remote) == before
         create(remote, tokenizer, copies=2)
+
+
+@pytest.mark.parametrize("folder", ["tokens", "train"])
+def test_a_remote_build_that_was_taken_over_stops(
+    monkeypatch, tokenizer, remote, folder
+):
+    stages = []
+
+    def lose_lock(stage, *_):
+        stages.append(stage)
+        if stage == folder:
+            files.remove(f"{remote}/{folder}/.lock")
+
+    options = BuildOptions(held_out_share=0.2, records=True, rules=RULES)
+    with (
+        object_store(monkeypatch),
+        pytest.raises(InputError, match="may have been taken over"),
+    ):
+        create_pretraining_data(
+            corpus(), tokenizer, remote, options, progress=lose_lock
+        )
+    assert stages.count(folder) == 1  # it stopped at the next part or shard
 
 
 def test_damage_to_a_remote_data_set_is_named(tokenizer, remote):

@@ -34,6 +34,27 @@ def test_a_foreign_folder_is_refused_and_left_as_it_was(tmp_path):
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
+def test_a_build_may_begin_among_files_and_forgets_its_settings(tmp_path):
+    (tmp_path / "notes.txt").write_text("kept")
+
+    def open_build(settings=SETTINGS):
+        return RunFolder(tmp_path, settings, allows_files=True)
+
+    with pytest.raises(InputError, match="mistake"), open_build() as build:
+        assert build.is_new
+        raise InputError("mistake")
+    assert os.listdir(tmp_path) == ["notes.txt"]
+    open_build().close()  # as if interrupted
+    with pytest.raises(InputError, match="seed was 1 and is now 2"):
+        open_build({**SETTINGS, "seed": 2})
+    with open_build() as build:
+        assert not build.is_new
+        build.forget()
+    assert os.listdir(tmp_path) == ["notes.txt"]
+    with open_build({"seed": 2}) as build:
+        assert build.is_new
+
+
 def test_a_mistake_inside_an_inner_run_leaves_the_outer_folder_free(tmp_path):
     with (
         pytest.raises(InputError, match="513"),
