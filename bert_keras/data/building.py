@@ -30,6 +30,7 @@ from bert_keras.data.token_store import (
     StoreWriter,
     TokenStore,
     describe_tokenizer,
+    is_store,
     read_manifest,
 )
 from bert_keras.data.workers import MIN_ITEMS, in_order
@@ -455,8 +456,7 @@ def assemble_stores(
             arrays = _read_tokens(path)
             for name, writer in writers.items():
                 *rows, hashes = (arrays[f"{name} {array}"] for array in ARRAYS)
-                writer.add(*rows)
-                writer.hash(hashes.tobytes())
+                writer.add(*rows, hashes.tobytes())
         for name, writer in writers.items():
             if writer.totals["documents"] < 2:
                 files.remove(folder)
@@ -513,8 +513,8 @@ def find_finished(
 
 
 def _read_finished(folder: str) -> dict | None:
-    with contextlib.suppress(InputError):
-        return read_manifest(folder)
+    with contextlib.suppress(InputError):  # it is damaged
+        return read_manifest(folder) if is_store(folder) else None
     return None
 
 

@@ -12,6 +12,7 @@ so only used pages take memory. A remote store is first copied to this machine.
 """
 
 import contextlib
+import functools
 import hashlib
 import mmap
 import os
@@ -72,12 +73,15 @@ class TokenStore:
         check_files(folder, self.manifest["files"], _FIX, find_size_fault)
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
         check_vocabulary_hash(self.manifest, self.vocabulary, folder)
-        self.masking_vocabulary = MaskingVocabulary(self.vocabulary)
         self._mapped = []
         self.tokens = self._map("tokens", self.manifest["dtype"])
         self.sentences = self._map("sentences", "<i8")
         self.documents = self._map("documents", "<i8")
         self.blocks = self._map("blocks", "<i8")
+
+    @functools.cached_property
+    def masking_vocabulary(self) -> MaskingVocabulary:
+        return MaskingVocabulary(self.vocabulary)
 
     @property
     def num_documents(self) -> int:
@@ -308,18 +312,16 @@ class StoreWriter:
             with contextlib.suppress(OSError if kind else ()):
                 file.close()
 
-    def hash(self, hashes: bytes):
-        """Add concatenated content hashes of documents to the corpus hash."""
-        self._corpus.update(hashes)
-
-    def add(self, ids, lengths, per_document):
+    def add(self, ids, lengths, per_document, hashes: bytes = b""):
         """Append documents.
 
         Args:
             ids: ids of all sentences, concatenated.
             lengths: number of ids of each sentence.
             per_document: number of sentences of each document.
+            hashes: the documents' content hashes, concatenated.
         """
+        self._corpus.update(hashes)
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
         block = starts[firsts] // _BLOCK  # block of each document's first token

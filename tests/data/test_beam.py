@@ -125,9 +125,10 @@ import os, signal, sys
 import pytest
 from tests.support.data_samples import in_small_parts, toy_tokenizer
 from bert_keras.data import beam, building, corpus, pretraining_data, sampling
+from bert_keras.data.shards import WriteShard
 
 source, folder, owner, name, number = sys.argv[1:]
-owner = {"building": building, "shard": pretraining_data.WriteShard}[owner]
+owner = {"building": building, "shard": WriteShard}[owner]
 function, calls = getattr(owner, name), []
 
 def call(*arguments):

@@ -17,11 +17,10 @@ from bert_keras.data.building import build_stores
 from bert_keras.data.corpus import Document, held_out
 from bert_keras.data.pretraining_data import (
     BuildOptions,
-    WriteShard,
     create_pretraining_data,
-    write_records,
 )
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.shards import WriteShard, write_records
 from bert_keras.data.token_store import check_store
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -9,8 +9,8 @@ import pytest
 
 from bert_keras import json_files
 from bert_keras.data.batches import check_source, pretraining_dataset
-from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.shards import write_records
 from bert_keras.errors import InputError
 from tests.support.damages import DAMAGES, swap
 from tests.support.data_samples import numbers, vocabulary, write_store

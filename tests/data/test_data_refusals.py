@@ -16,9 +16,9 @@ from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.pretraining_data import (
     BuildOptions,
     create_pretraining_data,
-    write_records,
 )
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.shards import write_records
 from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import generator

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 from bert_keras.data.examples import DrawnExamples
-from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.shards import write_records
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
 from tests.support.data_samples import arrays, numbers, same, write_store

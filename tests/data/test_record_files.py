@@ -3,7 +3,6 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.data import record_files
-from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.record_files import (
     FEATURES,
     RecordedExamples,
@@ -11,6 +10,7 @@ from bert_keras.data.record_files import (
     serialize,
 )
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.shards import write_records
 from bert_keras.errors import InputError
 from tests.support.data_samples import numbers, write_store
 

@@ -6,7 +6,6 @@ from scipy import stats
 
 from bert_keras.data.batches import pretraining_dataset
 from bert_keras.data.examples import DrawnExamples, block_sizes
-from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import (
     Pairs,
     SamplingRules,
@@ -14,6 +13,7 @@ from bert_keras.data.sampling import (
     gather,
     truncate,
 )
+from bert_keras.data.shards import write_records
 from bert_keras.text.masking import choose_words, generator, mask_rows
 from tests.support.data_samples import numbers, write_store
 from tests.support.published_rules import (

@@ -36,8 +36,8 @@ def write_samples(folder):
 
 def write_data_samples(folder):
     """Write pre-training data of each type; return dict of type -> path."""
-    from bert_keras.data.pretraining_data import write_records
     from bert_keras.data.sampling import SamplingRules
+    from bert_keras.data.shards import write_records
 
     documents = numbers(6, longest=6, size=40)
     store = write_store(os.path.join(folder, "store"), documents, size=40)

@@ -158,7 +158,7 @@ def measure(unit, runs, count, size):
 
 def time_records(documents, tokenizer, folder):
     """Make a token store and its records; return (dict of rates, store)."""
-    from bert_keras.data.pretraining_data import write_records
+    from bert_keras.data.shards import write_records
 
     done = {}
     start = time.process_time()
