@@ -97,7 +97,8 @@ def test_blank_and_repeated_lines_of_a_vocabulary_keep_their_ids(tmp_path):
     for case, row in zip(cases.TEXTS, found, strict=True):
         assert row == theirs.encode(case, add_special_tokens=False).ids
     assert len(lines) - 2 in found[0]
-    for other in ({"c": 5}, {"x": 6}, {"x": len(lines)}, {"x": -1}):
+    wrong = {"c": 5}, {"x": 6}, {"x": len(lines)}, {"": 7}, {"": len(lines)}
+    for other in wrong:
         with pytest.raises(WeightsError, match="1 of .* ids differ from voc"):
             load_ids(**other)
 
