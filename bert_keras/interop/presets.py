@@ -440,15 +440,12 @@ def _read_needed_text(checkpoint):
 
 
 def _choose_length(checkpoint, text, requested, longest):
-    from bert_keras.text.packing import check_length  # needs TensorFlow
-
     if requested is None:
         return min(text.sequence_length or SEQUENCE_LENGTH, longest)
-    check_length(requested)
-    if requested > longest:
+    if not isinstance(requested, Integral) or requested > longest:
         raise InputError(
-            f"`sequence_length` is {requested}, but the model of "
-            f"{checkpoint.source} has {longest} positions. Choose at most "
-            f"{longest}."
+            f"`sequence_length` is {requested!r}, but the model of "
+            f"{checkpoint.source} has {longest} positions. Choose a whole "
+            f"number of at most {longest}."
         )
     return requested

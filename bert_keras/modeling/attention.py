@@ -93,6 +93,8 @@ class SelfAttention(layers.KeepsArguments):
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.dropout = dropout
+        # 1 / sqrt(H): Vaswani et al. 2017, section 3.2.1
+        self._scale = (hidden_dim // num_heads) ** -0.5
         # Query, key and value are three layers, because published checkpoints
         # store their weights separately.
         self.query, self.key, self.value, self.output_projection = (
@@ -156,7 +158,7 @@ class SelfAttention(layers.KeepsArguments):
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
         # Scale the query, not the scores. If T > H, the query has fewer values.
-        projected = query * self._scale(), key, value
+        projected = query * self._scale, key, value
         if tokens is not None:
             return [tokens.split_heads(x) for x in projected]
         batch, length, width = ops.shape(inputs)
@@ -178,8 +180,8 @@ class SelfAttention(layers.KeepsArguments):
         biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
         # Scale the query's kernel (D, D), not the query (B T, D). If B T > D,
         # the kernel has fewer values.
-        weights[0] = weights[0] * self._scale()
-        biases[0] = biases[0] * self._scale()
+        weights[0] = weights[0] * self._scale
+        biases[0] = biases[0] * self._scale
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
         x = ops.matmul(x, ops.concatenate(weights, axis=1))  # (B T, 3 D)
         x = kernels.add_bias(x, ops.concatenate(biases, axis=0))  # (B T, 3 D)
@@ -187,10 +189,6 @@ class SelfAttention(layers.KeepsArguments):
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
         # Transpose to (3, B, N, T, H), then unstack to three (B, N, T, H).
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
-
-    def _scale(self):
-        # 1 / sqrt(H): Vaswani et al. 2017, section 3.2.1
-        return (self.hidden_dim // self.num_heads) ** -0.5
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
@@ -270,25 +268,22 @@ class TransformerLayer(layers.SeededLayer):
             name="attention",
             dtype=policy,
         )
-        self.attention_norm = self._norm("attention_norm")
+        self.attention_norm = layers.LayerNorm(
+            epsilon=norm_epsilon, name="attention_norm", dtype=policy
+        )
         # TensorFlow can fuse exact GELU with the matrix product of this
         # `Projection`, if GELU is its `activation`.
-        self.intermediate = self._dense(
+        self.intermediate = layers.Projection(
             intermediate_dim,
-            "intermediate",
-            layers.get_activation(self.activation),
+            activation=layers.get_activation(self.activation),
+            name="intermediate",
+            dtype=policy,
         )
-        self.output_projection = self._dense(hidden_dim, "output")
-        self.output_norm = self._norm("output_norm")
-
-    def _dense(self, units, name, activation=None):
-        return layers.Projection(
-            units, activation=activation, name=name, dtype=self.dtype_policy
+        self.output_projection = layers.Projection(
+            hidden_dim, name="output", dtype=policy
         )
-
-    def _norm(self, name):
-        return layers.LayerNorm(
-            epsilon=self.norm_epsilon, name=name, dtype=self.dtype_policy
+        self.output_norm = layers.LayerNorm(
+            epsilon=norm_epsilon, name="output_norm", dtype=policy
         )
 
     def build(self, inputs_shape):

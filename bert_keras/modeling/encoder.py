@@ -241,7 +241,13 @@ class BertEncoder(Portable, keras.Model):
     ) -> dict[str, Any]:
         refuse_fork(self._process)
         inputs = name_inputs(inputs)
-        self._check_inputs(inputs)
+        for name, limit in (
+            ("token_ids", self.vocabulary_size),
+            ("segment_ids", self.num_segments),
+            ("position_ids", self.max_sequence_length),
+        ):
+            if inputs.get(name) is not None:
+                check_ids(name, inputs[name], limit)
         padding_mask = inputs.get("padding_mask")
         example_ids = inputs.get("example_ids")
         bias = attention_bias(  # broadcasts to (B, 1, T, T)
@@ -287,15 +293,6 @@ class BertEncoder(Portable, keras.Model):
         if attention_probabilities:
             outputs["attention_probabilities"] = probabilities
         return outputs
-
-    def _check_inputs(self, inputs):
-        for name, limit in (
-            ("token_ids", self.vocabulary_size),
-            ("segment_ids", self.num_segments),
-            ("position_ids", self.max_sequence_length),
-        ):
-            if inputs.get(name) is not None:
-                check_ids(name, inputs[name], limit)
 
     def _call_embeddings(self, inputs, tokens, training):
         names = ("token_ids", "segment_ids", "position_ids")

@@ -61,22 +61,18 @@ def _record_in_graph(function, tensors):
         return [None, *tf.nest.flatten(gradient(upstream))]
 
     name = f"bert_keras_gradient_{next(_counter)}"
-    _register(name, value.graph, gradients)
+    # Register the gradients; unregister them when the graph is freed.
+    setattr(value.graph, name, gradients)
+    reference = weakref.ref(value.graph)
+    tf.RegisterGradient(name)(
+        lambda _, *upstream: getattr(reference(), name)(*upstream)
+    )
+    weakref.finalize(value.graph, gradient_registry._registry.pop, name, None)
     inputs = [value, *tensors]
     with value.graph.gradient_override_map({"IdentityN": name}):
         outputs = tf.identity_n(inputs)
     record.record_operation(name, outputs, inputs, gradients)
     return outputs[0]
-
-
-def _register(name, graph, gradients):
-    """Register the gradients; unregister them when the graph is freed."""
-    setattr(graph, name, gradients)
-    reference = weakref.ref(graph)
-    tf.RegisterGradient(name)(
-        lambda _, *upstream: getattr(reference(), name)(*upstream)
-    )
-    weakref.finalize(graph, gradient_registry._registry.pop, name, None)
 
 
 def rematerialize(function, x, variables):

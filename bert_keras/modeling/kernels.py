@@ -147,24 +147,19 @@ def normalize(x, gamma, beta, epsilon):
         z = centred * inverse_std
 
         def gradient(upstream):
-            return _compute_norm_gradients(upstream, z, inverse_std, gamma)
+            tokens = tuple(range(len(z.shape) - 1))  # every axis but the last
+            gamma_gradient = ops.sum(upstream * z, axis=tokens)  # (D,)
+            beta_gradient = ops.sum(upstream, axis=tokens)  # (D,)
+            z_gradient = upstream * gamma
+            # x also affects z through its mean and its standard deviation.
+            by_mean = ops.mean(z_gradient, axis=-1, keepdims=True)
+            by_std = z * ops.mean(z_gradient * z, axis=-1, keepdims=True)
+            x_gradient = (z_gradient - by_mean - by_std) * inverse_std
+            return x_gradient, gamma_gradient, beta_gradient
 
         return z * gamma + beta, gradient
 
     return compute(x, gamma, beta)
-
-
-def _compute_norm_gradients(upstream, z, inverse_std, gamma):
-    """Return the gradients of x (..., D), gamma (D,) and beta (D,)."""
-    tokens = tuple(range(len(z.shape) - 1))  # every axis but the last
-    gamma_gradient = ops.sum(upstream * z, axis=tokens)
-    beta_gradient = ops.sum(upstream, axis=tokens)
-    z_gradient = upstream * gamma
-    # x also affects z through its mean and its standard deviation.
-    by_mean = ops.mean(z_gradient, axis=-1, keepdims=True)
-    by_std = z * ops.mean(z_gradient * z, axis=-1, keepdims=True)
-    x_gradient = (z_gradient - by_mean - by_std) * inverse_std
-    return x_gradient, gamma_gradient, beta_gradient
 
 
 @compile_large

@@ -324,19 +324,19 @@ class BertEmbeddings(SeededLayer):
         self.num_segments = num_segments
         self.dropout = dropout
         self.norm_epsilon = norm_epsilon
-        # Figure 2 of the paper shows these three tables.
-        self.token = self._table(vocabulary_size, "token")
-        self.position = self._table(max_sequence_length, "position")
-        self.segment = self._table(num_segments, "segment")
+        # Figure 2 of the paper shows these three tables. They are summed in the
+        # dtype of the variables, because a sum in half precision would be
+        # rounded before the norm.
+        self.token, self.position, self.segment = (
+            Table(rows, hidden_dim, name=name, dtype=self.variable_dtype)
+            for name, rows in (
+                ("token", vocabulary_size),
+                ("position", max_sequence_length),
+                ("segment", num_segments),
+            )
+        )
         self.norm = LayerNorm(
             epsilon=norm_epsilon, name="norm", dtype=self.variable_dtype
-        )
-
-    def _table(self, rows, name):
-        # Embeddings are summed in the dtype of the variables, because a sum in
-        # half precision would be rounded before the norm.
-        return Table(
-            rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )
 
     def build(self, token_ids_shape=None):
@@ -349,7 +349,16 @@ class BertEmbeddings(SeededLayer):
         self, token_ids, segment_ids=None, position_ids=None, training=False
     ):
         if position_ids is None:
-            position_ids = self._positions(token_ids)
+            length = ops.shape(token_ids)[1]
+            # In a graph the length may be unknown. If it is too large, the
+            # lookup of positions raises an error on a CPU.
+            if isinstance(length, int) and length > self.max_sequence_length:
+                raise InputError(
+                    f"The rows are {length} tokens long, but the model has "
+                    f"{self.max_sequence_length} positions. Set a smaller "
+                    "`sequence_length` in the preprocessor."
+                )
+            position_ids = ops.arange(length, dtype="int32")  # (T,)
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
@@ -358,18 +367,6 @@ class BertEmbeddings(SeededLayer):
         seed = self.draw_seed(training)
         x = dropout(self.norm(x), self.dropout, seed)
         return ops.cast(x, self.compute_dtype)
-
-    def _positions(self, token_ids):
-        length = ops.shape(token_ids)[1]
-        # In a graph the length may be unknown. If it is too large, the lookup
-        # of positions raises an error on a CPU.
-        if isinstance(length, int) and length > self.max_sequence_length:
-            raise InputError(
-                f"The rows are {length} tokens long, but the model has "
-                f"{self.max_sequence_length} positions. Set a smaller "
-                "`sequence_length` in the preprocessor."
-            )
-        return ops.arange(length, dtype="int32")  # (T,)
 
     def compute_output_shape(self, token_ids_shape, *args, **kwargs):
         return (*token_ids_shape, self.hidden_dim)

@@ -2,10 +2,10 @@
 
 import types
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import InputError, check_integers
@@ -60,12 +60,17 @@ class SegmentPacker(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        check_length(sequence_length)
+        if not isinstance(sequence_length, int | np.integer):
+            raise InputError(
+                f"`sequence_length` is {sequence_length!r}; expected a whole "
+                "number."
+            )
         self.sequence_length = int(sequence_length)  # may be a NumPy integer
         self.cls_id = cls_id
         self.sep_id = sep_id
         self.pad_id = pad_id
         self.pad_to_longest = pad_to_longest
+        self._width = None if pad_to_longest else self.sequence_length
         self.room(1)
         # Make a graph, because the 200 operations take 15 ms eagerly. It is in
         # a namespace, because Keras would export it if it were an attribute.
@@ -78,7 +83,18 @@ class SegmentPacker(keras.layers.Layer):
     def call(self, segments: Any) -> dict[str, tf.Tensor]:
         segments = _as_segments(segments)
         for segment in segments:
-            _check_segment(segment)
+            is_tensor = isinstance(segment, tf.RaggedTensor) or (
+                isinstance(segment, tf.Tensor)
+                and segment.shape.rank in (1, None)
+            )
+            if not (is_tensor and segment.dtype.is_integer):
+                dtype = f" of {segment.dtype.name}" if is_tensor else ""
+                raise InputError(
+                    f"A segment is {type(segment).__name__}{dtype}. Expected a "
+                    "ragged int32 tensor (B, None), such as "
+                    "tf.ragged.constant([[5, 6]]), or a tensor (None,) of one "
+                    "row's ids."
+                )
             if tf.executing_eagerly():
                 ids = getattr(segment, "flat_values", segment).numpy()
                 check_integers("A segment", ids)
@@ -92,7 +108,14 @@ class SegmentPacker(keras.layers.Layer):
 
     def _pack_rows(self, segments):
         _, kept = self._measure_lengths(segments)
-        rows = [_take_first(s, kept[:, i]) for i, s in enumerate(segments)]
+        rows = []
+        for segment, lengths in zip(
+            segments, tf.unstack(kept, axis=1), strict=True
+        ):
+            starts = segment.row_starts()
+            ends = starts + tf.cast(lengths, starts.dtype)
+            some = tf.ragged.range(starts, ends)
+            rows.append(tf.gather(segment.values, some))
         return self.frame(rows)
 
     def _measure_lengths(self, segments):
@@ -153,10 +176,6 @@ class SegmentPacker(keras.layers.Layer):
             "padding_mask": mask,
         }
 
-    @property
-    def _width(self):
-        return None if self.pad_to_longest else self.sequence_length
-
     def compute_output_spec(
         self, segments: Any
     ) -> dict[str, keras.KerasTensor]:
@@ -181,15 +200,6 @@ class SegmentPacker(keras.layers.Layer):
         return {**super().get_config(), **settings}
 
 
-def check_length(sequence_length):
-    """Raise `InputError` unless `sequence_length` is an integer."""
-    if not isinstance(sequence_length, Integral):
-        raise InputError(
-            f"`sequence_length` is {sequence_length!r}; expected a whole "
-            "number."
-        )
-
-
 def _as_segments(segments):
     """Return a tuple of segments; a list of batches counts as a tuple.
 
@@ -204,25 +214,6 @@ def _as_segments(segments):
         )
     several = isinstance(segments, tuple | list)
     return tuple(segments) if several else (segments,)
-
-
-def _check_segment(segment):
-    is_row = isinstance(segment, tf.Tensor) and segment.shape.rank in (1, None)
-    is_tensor = is_row or isinstance(segment, tf.RaggedTensor)
-    if not (is_tensor and segment.dtype.is_integer):
-        dtype = f" of {segment.dtype.name}" if is_tensor else ""
-        raise InputError(
-            f"A segment is {type(segment).__name__}{dtype}. Expected a "
-            "ragged int32 tensor (B, None), such as "
-            "tf.ragged.constant([[5, 6]]), or a tensor (None,) of one row's "
-            "ids."
-        )
-
-
-def _take_first(rows, lengths):
-    starts = rows.row_starts()
-    ends = starts + tf.cast(lengths, starts.dtype)
-    return tf.gather(rows.values, tf.ragged.range(starts, ends))
 
 
 def longest_first(lengths, room):

@@ -214,25 +214,18 @@ def prepare_optimizer(model, replicas=1):
             "gradient_accumulation_steps does not work on several replicas. "
             "Use adamw(accumulate=...), which splits each batch."
         )
-    _check_dtypes(model.trainable_variables)
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
-
-
-def _check_dtypes(variables):
-    """Raise `InputError` if trainable weights are in half precision.
-
-    In bfloat16, most updates are too small to change a weight. Also, Adam's
-    beta_2 = 0.999 rounds to 1.
-    """
-    for variable in variables:
+    for variable in model.trainable_variables:
         dtype = keras.backend.standardize_dtype(variable.dtype)
+        # In bfloat16, most updates are too small to change a weight. Also,
+        # Adam's beta_2 = 0.999 rounds to 1.
         if dtype in ("bfloat16", "float16"):
             raise InputError(
                 f"The weight {variable.path} is {dtype}. Most updates are too "
                 "small to change such a weight. Train with float32 weights: "
                 f'use model.with_dtype("mixed_{dtype}").'
             )
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
 
 
 def count_micro_batches(model):
