@@ -1,4 +1,4 @@
-"""Save the best weights of a run; standardize the targets of a regression."""
+"""Save the best weights of a run, and rescale the outputs of its head."""
 
 import contextlib
 import os
@@ -82,51 +82,51 @@ def _check_record(record):
     check_entries(record["files"])
 
 
-class TargetScale(NamedTuple):
-    """Mean and standard deviation of the regression targets.
+class Rescale(NamedTuple):
+    """A change of a head's outputs: output * `scale` + `shift`.
 
-    The model learns targets of mean 0 and standard deviation 1. For an output x
-    of the trained head, the saved head returns x * std + mean.
+    A regression learns targets of mean 0 and standard deviation 1; `scale` and
+    `shift` are the deviation and the mean. Calibration divides logits by a
+    temperature; `scale` is 1 / temperature.
     """
 
-    mean: float
-    std: float
+    scale: float
+    shift: float = 0.0
 
     @classmethod
     def fit(cls, targets):
-        """Return the `TargetScale` of the training targets."""
+        """Return the `Rescale` from z-scores to the training targets."""
         targets = np.asarray(targets, np.float64)
-        # If all targets are equal, use 1: `standardize` cannot divide by 0.
-        return cls(float(targets.mean()), float(targets.std()) or 1.0)
+        # If all targets are equal, use 1: `undo` cannot divide by 0.
+        return cls(float(targets.std()) or 1.0, float(targets.mean()))
 
-    def standardize(self, targets):
-        """Return targets of mean 0 and standard deviation 1."""
-        values = np.asarray(targets, np.float64)
-        return ((values - self.mean) / self.std).astype(targets.dtype)
+    def apply(self, outputs):
+        """Return the changed outputs."""
+        return outputs * self.scale + self.shift
 
-    def restore(self, outputs):
-        """Return outputs in the units of the data."""
-        return outputs * self.std + self.mean
+    def undo(self, outputs):
+        """Return the outputs before the change."""
+        return (outputs - self.shift) / self.scale
 
     def put_into(self, head):
-        """Rescale a head's outputs from z-scores to the data's units."""
-        head.kernel.assign(head.kernel * self.std)
-        head.bias.assign(self.restore(head.bias))
+        """Change a head's weights, and so its outputs."""
+        head.kernel.assign(head.kernel * self.scale)
+        head.bias.assign(self.apply(head.bias))
 
     def take_out_of(self, head):
-        """Rescale a head's outputs from the data's units to z-scores."""
-        head.kernel.assign(head.kernel / self.std)
-        head.bias.assign((head.bias - self.mean) / self.std)
+        """Undo `put_into`."""
+        head.kernel.assign(head.kernel / self.scale)
+        head.bias.assign(self.undo(head.bias))
 
 
 @contextlib.contextmanager
-def scaled_head(scale, head):
-    """Rescale `head` during a `with` block, unless `scale` is None."""
-    if scale is None:
+def rescaled_head(rescale, head):
+    """Change `head` during a `with` block, unless `rescale` is None."""
+    if rescale is None:
         yield
         return
     before = head.kernel.numpy(), head.bias.numpy()
-    scale.put_into(head)
+    rescale.put_into(head)
     try:
         yield
     finally:

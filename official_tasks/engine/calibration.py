@@ -5,8 +5,6 @@ Modern Neural Networks", section 4.2). The predicted class of a text can change
 only if the text has several windows, whose probabilities are averaged.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from bert_keras.errors import InputError
@@ -17,46 +15,23 @@ BINS = 15  # as in Guo et al. 2017
 LOWEST, HIGHEST = 0.05, 20.0  # bounds of the search for the temperature
 
 
-class Temperature(NamedTuple):
-    """Number that divides the logits.
+def fit_temperature(loss) -> float:
+    """Return the temperature from 0.05 to 20 with the lowest loss.
 
-    `restore` divides the logits; `put_into` divides a head's weights instead.
+    `loss` is a function of the temperature with a single minimum, because a
+    ternary search looks for it.
     """
-
-    value: float
-
-    @classmethod
-    def fit(cls, loss):
-        """Return the temperature from 0.05 to 20 with the lowest loss.
-
-        `loss` is a function of the temperature with a single minimum, because
-        a ternary search looks for it.
-        """
-        low, high = np.log(LOWEST), np.log(HIGHEST)
-        for _ in range(40):  # narrows high - low from 6 to 5e-7
-            third = (high - low) / 3
-            if loss(np.exp(low + third)) < loss(np.exp(high - third)):
-                high -= third
-            else:
-                low += third
-        return cls(float(np.exp((low + high) / 2)))
-
-    def restore(self, outputs):
-        """Divide logits by the temperature."""
-        return outputs / self.value
-
-    def put_into(self, head):
-        """Divide a head's weights, and so its logits, by the temperature."""
-        for weight in (head.kernel, head.bias):
-            weight.assign(weight / self.value)
-
-    def take_out_of(self, head):
-        """Multiply a head's weights, and so its logits, by the temperature."""
-        for weight in (head.kernel, head.bias):
-            weight.assign(weight * self.value)
+    low, high = np.log(LOWEST), np.log(HIGHEST)
+    for _ in range(40):  # narrows high - low from 6 to 5e-7
+        third = (high - low) / 3
+        if loss(np.exp(low + third)) < loss(np.exp(high - third)):
+            high -= third
+        else:
+            low += third
+    return float(np.exp((low + high) / 2))
 
 
-def calibrate(task, examples, encoded, outputs) -> Temperature:
+def calibrate(task, examples, encoded, outputs) -> float:
     """Return the temperature with the lowest negative log-likelihood on dev.
 
     Args:
@@ -72,7 +47,7 @@ def calibrate(task, examples, encoded, outputs) -> Temperature:
         each = probabilities(logits)[np.arange(len(labels)), labels]
         return -np.mean(np.log(np.maximum(each, 1e-300)))
 
-    return Temperature.fit(loss)
+    return fit_temperature(loss)
 
 
 def check_task(task, name, value):

@@ -30,8 +30,8 @@ from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.best_weights import (
     BEST,
     BestWeights,
-    TargetScale,
-    scaled_head,
+    Rescale,
+    rescaled_head,
 )
 from official_tasks.engine.dev_metric import (
     LOSS,
@@ -270,20 +270,17 @@ class _Run:
         # Targets and weights of the rows may change, but not for other runs.
         self.encoded = dict(encoded)
         train = self.encoded["train"]
-        # `scale` is for regression targets, `temperature` for calibration.
-        # Both may stay None, and at most one is set. To rescale the saved head,
-        # `_save` uses the one that is not None.
-        self.scale = self.temperature = None
+        # What the saved head does to the outputs of the trained head.
+        self.rescale = None
         if hyperparameters.calibrate:
             calibration.check_task(task, "calibrate", True)
         if hyperparameters.min_precision is not None:
             value = hyperparameters.min_precision
             calibration.check_task(task, "min_precision", value)
         if task.standardises:
-            self.scale = TargetScale.fit(train.targets)
-            train = train._replace(
-                targets=self.scale.standardize(train.targets)
-            )
+            self.rescale = Rescale.fit(train.targets)
+            targets = self.rescale.undo(np.asarray(train.targets, np.float64))
+            train = train._replace(targets=targets.astype(train.targets.dtype))
         self.encoded["train"] = train
         self.rows = len(batches.row_lengths(train.inputs))
         self.evaluations = batches.plan_evaluations(
@@ -331,13 +328,13 @@ class _Run:
             **hyperparameters.encoder_arguments(),
         )
         hyperparameters.adapt(model)
-        if self.scale and not from_scratch:
+        if self.rescale and not from_scratch:
             stored = open_checkpoint(self.init).head_arguments
             is_new = "classifier/kernel" in untrained_weights(model)
             if stored.get("problem") == "regression" and not is_new:
                 # The stored head predicts in the data's units, but the model
                 # is trained on z-scores.
-                self.scale.take_out_of(model.classifier)
+                self.rescale.take_out_of(model.classifier)
         model.compile(
             hyperparameters.make_optimizer(
                 self.arguments["learning_rate"], self.steps
@@ -439,10 +436,12 @@ class _Run:
         outputs = self.predictor(encoded, check=check)
         if self.hyperparameters.calibrate:
             before = self.task.decode(examples, encoded, outputs)
-            self._fit_temperature(outputs)
-            outputs = self.temperature.restore(outputs)
-        if self.scale:
-            outputs = self.scale.restore(outputs)
+            temperature = calibration.calibrate(
+                self.task, examples, encoded, outputs
+            )
+            self.rescale = Rescale(1 / temperature)
+        if self.rescale:
+            outputs = self.rescale.apply(outputs)
         predictions = self.task.decode(examples, encoded, outputs)
         if self.hyperparameters.tunes:
             self._tune(predictions)
@@ -453,7 +452,7 @@ class _Run:
             # The baseline is for the first metric, not for `self.metric`.
             scores.pop("majority_baseline", None)
         if self.hyperparameters.calibrate:
-            scores["temperature"] = self.temperature.value
+            scores["temperature"] = temperature
             scores |= calibration.describe(examples, before, predictions)
         if self.metric.name not in scalars(scores):
             raise InputError(
@@ -463,11 +462,6 @@ class _Run:
                 "`metrics` or the scores, or name another `metric`."
             )
         return predictions, scores
-
-    def _fit_temperature(self, outputs):
-        self.temperature = calibration.calibrate(
-            self.task, self.examples["dev"], self.encoded["dev"], outputs
-        )
 
     def _tune(self, predictions):
         """Choose thresholds on dev, and set them in the task and the model."""
@@ -498,8 +492,7 @@ class _Run:
 
     def _save(self):
         head = getattr(self.model, "classifier", None)
-        # Regression has only a scale, classification only a temperature.
-        with scaled_head(self.scale or self.temperature, head):
+        with rescaled_head(self.rescale, head):
             with self.folder.output("model") as path:
                 self.model.save_preset(path, self.preprocess)
             if self.hyperparameters.lora_rank:
@@ -514,9 +507,8 @@ class _Run:
         the rounding. Choose and score tuned thresholds again, because later
         evaluations change them.
         """
-        rescales = self.scale or self.hyperparameters.calibrate
         tunes = self.hyperparameters.tunes
-        if self.best_answers and not (rescales or tunes):
+        if self.best_answers and not (self.rescale or tunes):
             return self.best_answers
         self._load_best(step, curve)
         return self._predict_and_score()
@@ -534,13 +526,13 @@ class _Run:
             # Undo the saved calibration: `_predict_and_score` calibrates again.
             if self.hyperparameters.calibrate:
                 line = next(line for line in curve if line["step"] == step)
-                temperature = calibration.Temperature(line["val_temperature"])
-                temperature.take_out_of(self.model.classifier)
+                rescale = Rescale(1 / line["val_temperature"])
+                rescale.take_out_of(self.model.classifier)
         else:
             take_averages(self.model)
-            if self.scale:
-                self.scale.put_into(self.model.classifier)
-        self.scale = None
+            if self.rescale and not self.hyperparameters.calibrate:
+                self.rescale.put_into(self.model.classifier)
+        self.rescale = None
 
     def _write(self, results, predictions):
         with self.folder.output("predictions") as path:

@@ -12,10 +12,10 @@ from sklearn.metrics import log_loss
 from bert_keras import BertPreprocessor, InputError
 from official_tasks.engine import finetuning
 from official_tasks.engine.calibration import (
-    Temperature,
     calibration_error,
     check_task,
     count_bins,
+    fit_temperature,
 )
 from official_tasks.engine.models import load_model
 from official_tasks.engine.scoring import average_outputs
@@ -47,7 +47,7 @@ def test_temperature_and_error_are_those_of_scipy_and_scikit_learn(classes):
         return log_loss(labels, softmax(logits / temperature, axis=-1))
 
     best = minimize_scalar(loss, bounds=(0.1, 10), method="bounded")
-    assert Temperature.fit(loss).value == pytest.approx(best.x, rel=1e-3)
+    assert fit_temperature(loss) == pytest.approx(best.x, rel=1e-3)
     probabilities = softmax(logits, axis=-1)
     confidence = probabilities.max(-1)
     is_right = probabilities.argmax(-1) == labels

@@ -24,7 +24,7 @@ from bert_keras import (
 from bert_keras.training.state import Preempted, TrainingState
 from bert_keras.training.strategy import Strategy
 from official_tasks.engine import finetuning, models, notes, training
-from official_tasks.engine.best_weights import TargetScale
+from official_tasks.engine.best_weights import Rescale
 from official_tasks.engine.scoring import average_outputs
 from official_tasks.tasks.base import Defaults, Example, Metric
 from official_tasks.tasks.own_tasks import classify_task, regress_task
@@ -609,5 +609,5 @@ def test_the_model_learns_the_same_numbers_of_any_unit():
     expected = (targets - targets.mean()) / targets.std()
     for unit, shift in ((1, 0), (200, 5000)):
         values = unit * targets + shift
-        found = TargetScale.fit(values).standardize(values)
+        found = Rescale.fit(values).undo(values)
         np.testing.assert_allclose(found, expected, atol=2e-4)
