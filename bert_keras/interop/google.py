@@ -9,17 +9,17 @@ import re
 
 from bert_keras.interop import tensors
 from bert_keras.interop.head_table import HEADS, layers_in
+from bert_keras.interop.huggingface import SIZES
 from bert_keras.interop.tensor_bundle import find_prefix, read_tf_checkpoint
-from bert_keras.interop.tensor_files import (
-    COUNT,
-    DEVIATION,
-    FRACTION,
-    count_to,
-    read_json,
-)
+from bert_keras.interop.tensor_files import COUNT, DEVIATION, read_json
 from bert_keras.interop.text_settings import read_vocabulary
 
 CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
+# Arguments of `BertEncoder` that bert_config.json must state.
+REQUIRED = (
+    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim"),
+    "intermediate_dim",
+)
 
 # Weight names in bert_keras -> variable names in Google's checkpoints.
 _LAYER = "bert/encoder/layer_{}"
@@ -120,20 +120,10 @@ def read_config(path):
             f"the hidden_size {hidden}",
             config.get("embedding_size"),
         )
+    for name in REQUIRED:
+        config.get(*SIZES[name][:2])  # raises if it is missing
     return {
-        "vocabulary_size": config.get("vocab_size", COUNT),
-        "num_layers": config.get("num_hidden_layers", count_to(1000)),
-        "num_heads": config.get("num_attention_heads", COUNT),
-        "hidden_dim": hidden,
-        "intermediate_dim": config.get("intermediate_size", COUNT),
-        "max_sequence_length": config.get(
-            "max_position_embeddings", COUNT, 512
-        ),
-        "num_segments": config.get("type_vocab_size", COUNT, 2),
-        "dropout": config.get("hidden_dropout_prob", FRACTION, 0.1),
-        "attention_dropout": config.get(
-            "attention_probs_dropout_prob", FRACTION, 0.1
-        ),
+        **{name: config.get(*setting) for name, setting in SIZES.items()},
         "activation": "gelu_tanh",
         "attention": "bidirectional",
     }

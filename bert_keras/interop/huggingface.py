@@ -59,6 +59,19 @@ ACTIVATIONS = {
     "sigmoid": "sigmoid",
     "linear": "linear",
 }
+# Argument of `BertEncoder` -> its setting, the type, the default. The original
+# BERT's bert_config.json has the same settings.
+SIZES = {
+    "vocabulary_size": ("vocab_size", COUNT, 30522),
+    "num_layers": ("num_hidden_layers", count_to(1000), 12),
+    "num_heads": ("num_attention_heads", COUNT, 12),
+    "hidden_dim": ("hidden_size", COUNT, 768),
+    "intermediate_dim": ("intermediate_size", COUNT, 3072),
+    "max_sequence_length": ("max_position_embeddings", COUNT, 512),
+    "num_segments": ("type_vocab_size", COUNT, 2),
+    "dropout": ("hidden_dropout_prob", FRACTION, 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", FRACTION, 0.1),
+}
 PROBLEMS = {
     "single_label_classification": "single",
     "multi_label_classification": "multi",
@@ -317,19 +330,7 @@ def _read_encoder(config):
     activation = config.get("hidden_act", ACTIVATIONS, "gelu")
     is_decoder = config.get("is_decoder", BOOLEAN, False)
     return {
-        "vocabulary_size": config.get("vocab_size", COUNT, 30522),
-        "num_layers": config.get("num_hidden_layers", count_to(1000), 12),
-        "num_heads": config.get("num_attention_heads", COUNT, 12),
-        "hidden_dim": config.get("hidden_size", COUNT, 768),
-        "intermediate_dim": config.get("intermediate_size", COUNT, 3072),
-        "max_sequence_length": config.get(
-            "max_position_embeddings", COUNT, 512
-        ),
-        "num_segments": config.get("type_vocab_size", COUNT, 2),
-        "dropout": config.get("hidden_dropout_prob", FRACTION, 0.1),
-        "attention_dropout": config.get(
-            "attention_probs_dropout_prob", FRACTION, 0.1
-        ),
+        **{name: config.get(*setting) for name, setting in SIZES.items()},
         "activation": ACTIVATIONS[activation],
         "attention": "left_to_right" if is_decoder else "bidirectional",
         "norm_epsilon": config.get("layer_norm_eps", EPSILON, 1e-12),
