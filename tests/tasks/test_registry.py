@@ -12,7 +12,7 @@ import pytest
 from bert_keras import BertPreprocessor, InputError, files
 from bert_keras.run_folder import RunFolder
 from official_tasks import evaluate, predict, progress
-from official_tasks.engine import models, scoring
+from official_tasks.engine import scoring
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
 from official_tasks.tasks.base import Option
@@ -364,8 +364,8 @@ def test_a_file_without_labels_is_not_predicted_to_be_scored(
     (tmp_path / "test.csv").write_text(content)
     task = make(test=str(tmp_path / "test.csv"), **options)
     checkpoint = types.SimpleNamespace(head_arguments={"labels": ["O", "b"]})
-    monkeypatch.setattr(models, "open_checkpoint", lambda _: checkpoint)
-    monkeypatch.setattr(models, "average_outputs", predict)
+    monkeypatch.setattr(scoring, "open_checkpoint", lambda _: checkpoint)
+    monkeypatch.setattr(scoring, "average_outputs", predict)
     with pytest.raises(InputError, match="can only be used to predict"):
         evaluate.evaluate(task, ["model"], split="test")
 
