@@ -10,8 +10,8 @@ figure5), and the official files of each column's task, which --option names.
 Out, in --output: a run folder for each pretrain and finetune command, and
 tableN.md or figure5.md. The .md file has the paper's scores, and the mean and
 standard deviation of the runs' scores over seeds. Tables with the same --output
-share pre-training runs. The same command resumes interrupted runs. It also
-checks finished runs, so keep their data and weights.
+share equal runs. The same command resumes interrupted runs. It also checks
+finished runs, so keep their data and weights.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
 weights; --finetune_flags=--init=FOLDER names other weights. Tables 5
@@ -34,14 +34,6 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from bert_keras.run_folder import STAGES
 from official_tasks import script
-
-MASK_FLAG = re.compile(
-    "--?(phase_2_)?(max_predictions|mask_rate|mask_mix|(no)?whole_word)"
-)
-RESULTS = "results.json"  # file with the scores of a finished run
-BASE = "hf://google-bert/bert-base-uncased"
-LARGE = "hf://google-bert/bert-large-uncased"
-CASED = "hf://google-bert/bert-base-cased"
 
 
 class Row(NamedTuple):
@@ -70,21 +62,26 @@ class Column(NamedTuple):
 
     name: str
     task: str
-    metric: str
+    metric: str = "accuracy"
     flags: str = ""
 
 
 class Table(NamedTuple):
-    """A table of the paper.
-
-    columns: its columns in the paper.
-    small: its columns at the small scale; empty if there is no such scale.
-    """
+    """A table of the paper; `small`: its columns at the small scale, if any."""
 
     title: str
     rows: list[Row]
     columns: list[Column]
     small: tuple[Column, ...] = ()
+
+
+class Run(NamedTuple):
+    """A command, as words, and its run folder; no column for `pretrain`."""
+
+    row: Row
+    column: Column | None
+    folder: str
+    words: list[str]
 
 
 SMALL_PRETRAIN = (
@@ -95,28 +92,39 @@ SMALL_PRETRAIN = (
     "--bias_correction --dropout=0 --evaluations=2 --evaluation_steps=50 "
     "--dtype=mixed_bfloat16"
 )
+SMALL_FINETUNE = (
+    "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
+    "--dtype=mixed_bfloat16"
+)
 # Defaults of `pretrain`. They are removed from the flags of a row, so that two
 # tables have one name for the same run.
 SIZE_AND_STEPS = (
     "--num_layers=12 --hidden_dim=768 --num_heads=12 --steps=1000000"
 )
 DEFAULT_MASKS = "--mask_mix=80,10,10"
-SMALL_FINETUNE = (
-    "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
-    "--dtype=mixed_bfloat16"
+# `pretrain` refuses these flags if the objective has no [MASK].
+MASK_FLAG = re.compile(
+    "--?(phase_2_)?(max_predictions|mask_rate|mask_mix|(no)?whole_word)"
 )
 # Columns of GLUE need no flags, because the paper's batch size 32 and 3 epochs
 # (section 4.1) are the defaults of `finetune`. Table 1 tries the four learning
-# rates of that section. Columns in SMALL set their own --epochs.
-ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
-SENTIMENT = Column("SST-2", "sst2", "accuracy", "--epochs=2")
-SIMILARITY = Column("STS-B", "stsb", "pearson", "--epochs=2")
-MNLI = Column("MNLI-m", "mnli", "accuracy")
-QNLI = Column("QNLI", "qnli", "accuracy")
-MRPC = Column("MRPC", "mrpc", "accuracy")
-SST_2 = Column("SST-2", "sst2", "accuracy")
-NER = Column("NER", "conll2003", "f1", "--document_context")
+# rates of that section. It leaves out MNLI-mm.
+MNLI, QNLI = Column("MNLI-m", "mnli"), Column("QNLI", "qnli")
+MRPC, SST_2 = Column("MRPC", "mrpc"), Column("SST-2", "sst2")
+QQP, MRPC_F1 = Column("QQP", "qqp", "f1"), Column("MRPC", "mrpc", "f1")
+COLA = Column("CoLA", "cola", "matthews")
+STS_B, RTE = Column("STS-B", "stsb", "spearman"), Column("RTE", "rte")
+GLUE = [MNLI, QQP, QNLI, SST_2, COLA, STS_B, MRPC_F1, RTE]
+GLUE_BASE = 84.6, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4
+GLUE_LARGE = 86.7, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1
+GLUE_RATES = "--learning_rate=5e-5,4e-5,3e-5,2e-5"
 SQUAD = Column("SQuAD 1.1", "squad1", "f1")
+SQUAD_2 = Column("SQuAD 2.0", "squad2", "f1", "--batch_size=48 --epochs=2")
+SWAG = Column("SWAG", "swag", flags="--batch_size=16")
+NER = Column("NER", "conll2003", "f1", "--document_context")
+ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
+SENTIMENT = Column("SST-2", "sst2", flags="--epochs=2")
+SMALL = ENTITIES, SENTIMENT, Column("STS-B", "stsb", "pearson", "--epochs=2")
 # (layers, width, heads) in the paper -> (the paper's scores, (layers, width,
 # heads) at the small scale).
 SIZES = {
@@ -137,26 +145,13 @@ MASKS = {
     (0, 20, 80): (83.7, 94.8, 94.6),
     (0, 0, 100): (83.6, 94.9, 94.6),
 }
-QQP = Column("QQP", "qqp", "f1")
-COLA = Column("CoLA", "cola", "matthews")
-STS_B = Column("STS-B", "stsb", "spearman")
-MRPC_F1 = Column("MRPC", "mrpc", "f1")
-RTE = Column("RTE", "rte", "accuracy")
-# Eight of the nine scores of table 1. MNLI-mm is left out.
-GLUE = [MNLI, QQP, QNLI, SST_2, COLA, STS_B, MRPC_F1, RTE]
-GLUE_BASE = 84.6, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4
-GLUE_LARGE = 86.7, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1
 FEATURES = 91.0, 95.6, 94.9, 95.9, 96.1, 95.5  # NER F1 for each of `RECIPES`
-SWAG = Column("SWAG", "swag", "accuracy", "--batch_size=16")
-SQUAD_2 = Column("SQuAD 2.0", "squad2", "f1", "--batch_size=48 --epochs=2")
-SMALL = (ENTITIES, SENTIMENT, SIMILARITY)
 
 
-def list_released(base, large, flags=""):
-    return [
-        Row("base", base, None, f"--init={BASE} {flags}"),
-        Row("large", large, None, f"--init={LARGE} {flags}"),
-    ]
+def list_released(base, large, more=""):
+    init = "--init=hf://google-bert/bert-{}-uncased "
+    scores = {"base": base, "large": large}
+    return [Row(n, scores[n], None, init.format(n) + more) for n in scores]
 
 
 def list_objectives(is_small):
@@ -174,23 +169,21 @@ def list_sizes(is_small):
     rows = []
     for size, (scores, small) in SIZES.items():
         size = small if is_small else size
-        flags = "--num_layers={} --hidden_dim={} --num_heads={}".format(*size)
-        rows.append(Row("{} x {} x {}".format(*size), scores, flags))
+        words = "--num_layers={} --hidden_dim={} --num_heads={}".format(*size)
+        rows.append(Row("{} x {} x {}".format(*size), scores, words))
     return rows
 
 
 def list_masks(is_small):
-    rows = []
-    tags = ENTITIES.name if is_small else NER.name
+    rows, tags = [], (ENTITIES if is_small else NER).name
     for (mask, same, random), (mnli, tuned, features) in MASKS.items():
         # Unlike the paper, the flag has the order masked, replaced, kept.
         mix = f"--mask_mix={mask},{random},{same}"
         name = f"{mask} / {same} / {random}"
         recipe = "--recipe=concat_last_four"
-        rows += [
-            Row(name, (mnli, tuned), mix),
-            Row(f"{name}, features", ("-", features), mix, recipe, tags),
-        ]
+        rows.append(Row(name, (mnli, tuned), mix))
+        scores = "-", features
+        rows.append(Row(f"{name}, features", scores, mix, recipe, tags))
     return rows
 
 
@@ -208,174 +201,160 @@ def list_steps(is_small):
 
 
 def list_features():
-    init = f"--init={CASED}"
-    return [
-        Row("fine-tuning, base", (96.4,), None, init),
-        *(
-            Row(recipe, (score,), None, f"{init} --recipe={recipe}")
-            for recipe, score in zip(RECIPES, FEATURES, strict=True)
-        ),
-    ]
+    init = "--init=hf://google-bert/bert-base-cased"
+    rows = [Row("fine-tuning, base", (96.4,), None, init)]
+    for recipe, score in zip(RECIPES, FEATURES, strict=True):
+        rows.append(Row(recipe, (score,), None, f"{init} --recipe={recipe}"))
+    return rows
 
 
 def make_tables(is_small):
     """Return a dict: name of a table -> `Table`."""
-    glue = list_released(
-        GLUE_BASE, GLUE_LARGE, "--learning_rate=5e-5,4e-5,3e-5,2e-5"
-    )
+    glue = list_released(GLUE_BASE, GLUE_LARGE, GLUE_RATES)
     squad = list_released((88.5, "-"), (90.9, 81.9), "--sequence_length=384")
     swag = list_released((81.6,), (86.6,))
-    objectives, sizes = list_objectives(is_small), list_sizes(is_small)
-    five = [MNLI, QNLI, MRPC, SST_2, SQUAD]
-    two = (SENTIMENT, ENTITIES)
+    tasks, sizes = list_objectives(is_small), list_sizes(is_small)
+    masks, steps = list_masks(is_small), list_steps(is_small)
+    five, two = [MNLI, QNLI, MRPC, SST_2, SQUAD], (SENTIMENT, ENTITIES)
+    title = "GLUE (table 1; the paper's scores are on test)"
     return {
-        "1": Table(
-            "GLUE (table 1; the paper's scores are on test)", glue, GLUE
-        ),
+        "1": Table(title, glue, GLUE),
         "2": Table("SQuAD, dev (tables 2 and 3)", squad, [SQUAD, SQUAD_2]),
         "4": Table("SWAG, dev (table 4)", swag, [SWAG]),
-        "5": Table("Pre-training (table 5)", objectives, five, SMALL),
+        "5": Table("Pre-training (table 5)", tasks, five, SMALL),
         "6": Table("Size (table 6)", sizes, [MNLI, MRPC, SST_2], SMALL),
         "7": Table("Features, dev (table 7)", list_features(), [NER]),
-        "8": Table("Masks (table 8)", list_masks(is_small), [MNLI, NER], two),
-        "figure5": Table("Steps (figure 5)", list_steps(is_small), [MNLI], two),
+        "8": Table("Masks (table 8)", masks, [MNLI, NER], two),
+        "figure5": Table("Steps (figure 5)", steps, [MNLI], two),
     }
 
 
-def slug(words):
-    """Return a text as a folder name, or "bert" for an empty text."""
-    return "-".join(re.findall(r"[A-Za-z0-9.]+", words)) or "bert"
-
-
-class Commands:
-    """The commands of one table, from absl's flags.
-
-    Raises:
-        InputError: the scale or a flag does not fit the table.
-    """
-
-    def __init__(self, values):
-        self.values, self.is_small = values, values.scale == "small"
-        is_number = values.table.isdigit()
-        self.name = f"table{values.table}" if is_number else values.table
-        self.table = make_tables(self.is_small)[values.table]
-        self.columns = self.table.small if self.is_small else self.table.columns
-        pretrains = self.table.rows[0].pretrain is not None
-        if self.is_small and not pretrains:
-            raise InputError(
-                f"Table {values.table} has only --scale=paper. Leave "
-                "--scale=small out."
-            )
-        if not pretrains == bool(values.data) >= bool(values.pretrain_flags):
-            fix = (
-                "add --data"
-                if pretrains
-                else "leave out --data and --pretrain_flags, because the table "
-                "has no pretrain command"
-            )
+def select_table(values):
+    """Check the flags; return the `Table` of --table and its columns to run."""
+    table = make_tables(values.scale == "small")[values.table]
+    columns = table.small if values.scale == "small" else table.columns
+    pretrains = table.rows[0].pretrain is not None
+    for is_wrong, fix in (
+        (not columns, "leave out --scale=small, which the table lacks"),
+        (pretrains and not values.data, "add --data"),
+        (
+            not pretrains and (values.data or values.pretrain_flags),
+            "leave out --data and --pretrain_flags, because the table has no "
+            "pretrain command",
+        ),
+    ):
+        if is_wrong:
             raise InputError(f"Table {values.table}: {fix}.")
-        tasks = [column.task for column in self.columns]
-        for option in values.option:
-            if not re.fullmatch(r"[^.=]+\.\w+(=.*)?", option, re.DOTALL):
-                raise InputError(
-                    f"--option={option}: expected TASK.FLAG=VALUE, such as "
-                    "--option=mnli.data_dir=glue/MNLI."
-                )
-        named = [option.partition(".")[0] for option in values.option]
-        for task in {*named, *(values.tasks or ())} - {*tasks}:
+    tasks = [column.task for column in columns]
+    for option in values.option:
+        if not re.fullmatch(r"[^.=]+\.\w+(=.*)?", option, re.DOTALL):
             raise InputError(
-                f"--tasks or --option names the task {task!r}; expected one of "
-                f"{', '.join(tasks)}."
+                f"--option={option}: expected TASK.FLAG=VALUE, such as "
+                "--option=mnli.data_dir=glue/MNLI."
             )
-        kept = values.tasks or tasks
-        self.columns = [c for c in self.columns if c.task in kept]
+    named = {option.partition(".")[0] for option in values.option}
+    for task in {*named, *(values.tasks or ())} - {*tasks}:
+        raise InputError(
+            f"--tasks or --option names the task {task!r}; expected one of "
+            f"{', '.join(tasks)}."
+        )
+    return table, [c for c in columns if c.task in (values.tasks or tasks)]
 
-    def make_pretrain(self, row, seed):
-        """Return the run folder and the words of a row's pretrain command."""
-        values = self.values
-        known = SMALL_PRETRAIN if self.is_small else SIZE_AND_STEPS
+
+def list_runs(values):
+    """Return a list of `Run`s, in the order to run them.
+
+    The flags of a run are the name of its folder, so equal runs of a table or
+    of two tables have one folder.
+    """
+    table, columns = select_table(values)
+    return [
+        run
+        for seed in range(values.seeds)
+        for row in table.rows
+        for run in _list_row(values, row, columns, seed)
+    ]
+
+
+def _list_row(values, row, columns, seed):
+    """Yield the runs of a row with one seed."""
+    is_small, own, init = values.scale == "small", [], []
+    if row.pretrain is not None:
+        known = SMALL_PRETRAIN if is_small else SIZE_AND_STEPS
         known = [DEFAULT_MASKS, *known.split()]
-        row_flags = [w for w in row.pretrain.split() if w not in known]
-        name = f"{values.scale}-{slug(' '.join(row_flags))}-{seed}"
-        folder = os.path.join(values.output, "pretrain", name)
-        words = f"--data={values.data}", f"--output={folder}", f"--seed={seed}"
-        scale = SMALL_PRETRAIN.split() if self.is_small else []
-        more = [*row_flags, *shlex.split(values.pretrain_flags)]
-        words = ["official_tasks.pretrain", *words, *scale, *more]
-        # `pretrain` refuses flags of masks if the objective has no [MASK].
+        own = [word for word in row.pretrain.split() if word not in known]
+        scale = SMALL_PRETRAIN.split() if is_small else []
+        words = [*scale, *own, *shlex.split(values.pretrain_flags)]
         if "left_to_right" in row.pretrain:
-            words = [w for w in words if not MASK_FLAG.match(w)]
-        return folder, words
-
-    def make_finetune(self, row, column, seed):
-        """Return the run folder and finetune command of one score.
-
-        The command is a list of words.
-        """
-        values, start = self.values, f"{column.task}."
-        name = f"{values.scale}-{slug(row.name)}-{column.task}-{seed}"
-        folder = os.path.join(values.output, self.name, name)
-        words = f"--task={column.task}", f"--output={folder}", f"--seed={seed}"
-        scale = SMALL_FINETUNE.split() if self.is_small else []
-        init = []
-        if row.pretrain is not None:
-            init = [f"--init={self.make_pretrain(row, seed)[0]}"]
+            words = [word for word in words if not MASK_FLAG.match(word)]
+        words.insert(0, f"--data={values.data}")
+        run = _make_run(values, "pretrain", row, None, own, seed, words)
+        init = [f"--init={run.folder}"]
+        yield run
+    for column in columns:
+        if row.only not in (None, column.name):
+            continue
+        start = f"{column.task}."
         more = f"{column.flags} {row.finetune} {values.finetune_flags}"
-        options = [
-            f"--{option.removeprefix(start)}"
-            for option in values.option
-            if option.startswith(start)
+        words = [
+            f"--task={column.task}",
+            *init,
+            *(SMALL_FINETUNE.split() if is_small else ()),
+            *shlex.split(more),
+            *(
+                f"--{option.removeprefix(start)}"
+                for option in values.option
+                if option.startswith(start)
+            ),
         ]
-        words = [*words, *init, *scale, *shlex.split(more), *options]
-        return folder, ["official_tasks.finetune", *words]
+        names = [*own, *row.finetune.split(), column.task]
+        yield _make_run(values, "finetune", row, column, names, seed, words)
 
-    def list_all(self):
-        """Return a dict in run order: run folder -> words of its command."""
-        runs = {}
-        for seed in range(self.values.seeds):
-            for row in self.table.rows:
-                if row.pretrain is not None:
-                    runs.update([self.make_pretrain(row, seed)])
-                for column in self.columns:
-                    if row.only in (None, column.name):
-                        runs.update([self.make_finetune(row, column, seed)])
-        return runs
 
-    def format_scores(self, row, column):
-        """Return mean ± standard deviation over finished seeds, in percent.
+def _make_run(values, name, row, column, names, seed, words):
+    """Return a `Run` of the script `name`; its folder's name has `names`."""
+    slug = "-".join(re.findall(r"[A-Za-z0-9.]+", " ".join(names))) or "bert"
+    folder = f"{values.scale}-{slug}-{seed}"
+    folder = os.path.join(values.output, name, folder)
+    first = f"official_tasks.{name}", f"--output={folder}", f"--seed={seed}"
+    return Run(row, column, folder, [*first, *words])
 
-        Return "-" if the row lacks the column, "not run" if no seed has
-        finished, and "failed" if a seed has no finite score. One seed has no
-        "±".
-        """
-        scores = []
-        for seed in range(self.values.seeds):
-            folder, _ = self.make_finetune(row, column, seed)
-            path = os.path.join(folder, RESULTS)
-            if files.is_file(path):
-                scores.append(json_files.read_json(path)[column.metric])
-            elif files.is_file(os.path.join(folder, STAGES, "failed.json")):
-                scores.append(None)
-        if not scores:
-            return "-" if row.only not in (None, column.name) else "not run"
-        if None in scores:  # not finite, or training failed
-            return "failed"
-        scores = [100 * score for score in scores]
-        std = f" ± {statistics.stdev(scores):.1f}" if scores[1:] else ""
-        return f"{statistics.mean(scores):.1f}{std}"
 
-    def format_table(self):
-        """Return the table in Markdown."""
-        paper = ", ".join(column.name for column in self.table.columns)
-        head = ["", f"paper: {paper}"]
-        head += [f"run: {column.name}" for column in self.columns]
-        rows = [head, ["---"] * len(head)]
-        for row in self.table.rows:
-            scores = [self.format_scores(row, c) for c in self.columns]
-            rows.append([row.name, ", ".join(map(str, row.paper)), *scores])
-        lines = [f"| {' | '.join(cells)} |" for cells in rows]
-        scale = f"{self.values.scale} scale, {self.values.seeds} seeds"
-        return "\n".join([f"{self.table.title}; {scale}", "", *lines, ""])
+def format_scores(runs):
+    """Return mean ± standard deviation of finished runs, in percent.
+
+    Return "-" if there are no runs, "not run" if none has finished, and
+    "failed" if one has no finite score. One run has no "±".
+    """
+    scores = []
+    for run in runs:
+        path = os.path.join(run.folder, "results.json")
+        if files.is_file(path):
+            scores.append(json_files.read_json(path)[run.column.metric])
+        elif files.is_file(os.path.join(run.folder, STAGES, "failed.json")):
+            scores.append(None)
+    if not scores:
+        return "not run" if runs else "-"
+    if None in scores:  # not finite, or training failed
+        return "failed"
+    scores = [100 * score for score in scores]
+    std = f" ± {statistics.stdev(scores):.1f}" if scores[1:] else ""
+    return f"{statistics.mean(scores):.1f}{std}"
+
+
+def format_table(values, runs):
+    """Return the table in Markdown."""
+    table, columns = select_table(values)
+    head = ["", f"paper: {', '.join(c.name for c in table.columns)}"]
+    head += [f"run: {column.name}" for column in columns]
+    rows = [head, ["---"] * len(head)]
+    for row in table.rows:
+        cells = [[r for r in runs if r[:2] == (row, c)] for c in columns]
+        scores = map(format_scores, cells)
+        rows.append([row.name, ", ".join(map(str, row.paper)), *scores])
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    scale = f"{values.scale} scale, {values.seeds} seeds"
+    return "\n".join([f"{table.title}; {scale}", "", *lines, ""])
 
 
 def define_flags():
@@ -410,8 +389,16 @@ def define_flags():
 
 
 def main(values):
-    commands = Commands(values)
-    for words in commands.list_all().values():
+    runs = list_runs(values)
+    name = f"table{values.table}" if values.table.isdigit() else values.table
+    path = os.path.join(values.output, name)
+    if files.is_folder(path):
+        raise InputError(
+            f"{path} holds runs of an earlier version, which named their "
+            "folders in another way. Move it away to run them again, or name "
+            "another --output."
+        )
+    for words in {run.folder: run.words for run in runs}.values():
         command = shlex.join(words).removeprefix("official_tasks.")
         print(f"bert-keras {command}", flush=True)
         if not values.dry_run:
@@ -422,9 +409,8 @@ def main(values):
                 if error.code != script.FAILED_RUN:
                     raise
     if not values.dry_run:
-        text = commands.format_table()
-        path = Path(values.output, f"{commands.name}.md")
-        with files.atomic_output(path) as partial:
+        text = format_table(values, runs)
+        with files.atomic_output(f"{path}.md") as partial:
             Path(partial).write_text(text, encoding="utf-8")
         print(text, end="")
 

@@ -60,15 +60,20 @@ def values(table, scale="paper", **given):
     )
 
 
+def list_commands(given):
+    """Return dict: run folder -> words of its command, without the module."""
+    return {run.folder: run.words for run in reproduce.list_runs(given)}
+
+
 @pytest.mark.parametrize("scale", ["paper", "small"])
 @pytest.mark.parametrize("table", reproduce.make_tables(False))
 def test_every_command_has_flags_of_its_script(table, scale):
     count = COUNTS[table][scale == "small"]
     if count == 0:
         with pytest.raises(reproduce.InputError, match="scale"):
-            reproduce.Commands(values(table, scale))
+            reproduce.list_runs(values(table, scale))
         return
-    found = reproduce.Commands(values(table, scale)).list_all()
+    found = list_commands(values(table, scale))
     assert len(found) == count  # fewer if two commands share a folder
     for name, *words in found.values():
         known = flags_of("-m", name)
@@ -79,29 +84,39 @@ def test_every_command_has_flags_of_its_script(table, scale):
         for words in found.values()
     }
     assert len(plans) == count
-    name = table if table == "figure5" else f"table{table}"
     outputs = [w for words in found.values() for w in words if "output=" in w]
-    assert all(f"/{name}/" in w or "/pretrain" in w for w in outputs), outputs[
-        :3
-    ]
+    assert outputs == [f"--output={folder}" for folder in found]
 
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
-def test_tables_share_equal_pretraining_runs(scale):
-    folders, settings = set(), set()
+def test_tables_share_equal_runs(scale):
+    folders, settings = {}, {}
     for table in ("5", "6", "8", "figure5"):
         given = values(table, scale, seeds=1)
-        for name, *words in reproduce.Commands(given).list_all().values():
+        for folder, (name, *words) in list_commands(given).items():
+            # Like absl, let the last value of a flag win.
+            found = dict(w[2:].split("=") for w in words if "=" in w)
             if name.endswith("pretrain"):
-                (folder,) = [w for w in words if w.startswith("--output")]
-                folders.add(folder)
-                # Like absl, let the last value of a flag win.
-                found = DEFAULTS | dict(
-                    w[2:].split("=") for w in words if "=" in w
-                )
-                del found["output"]
-                settings.add(tuple(sorted(found.items())))
-    assert len(folders) == len(settings) == 19
+                found = DEFAULTS | found
+            del found["output"]
+            folders.setdefault(name, set()).add(folder)
+            same = settings.setdefault(name, {})
+            assert (
+                same.setdefault(tuple(sorted(found.items())), folder) == folder
+            )
+    assert len(folders["official_tasks.pretrain"]) == 19
+    # Without sharing, each scale would have 64.
+    count = {"paper": 58, "small": 55}[scale]
+    assert len(folders["official_tasks.finetune"]) == count
+    assert {name: set(same.values()) for name, same in settings.items()} == (
+        folders
+    )
+
+
+def test_runs_of_an_earlier_version_are_not_run_again(tmp_path):
+    (tmp_path / "table4").mkdir()
+    with pytest.raises(reproduce.InputError, match="table4 .* Move it away"):
+        reproduce.main(values("4", output=str(tmp_path), dry_run=True))
 
 
 def test_the_defaults_that_tables_leave_out_are_those_of_pretrain():
@@ -114,7 +129,7 @@ def test_the_defaults_that_tables_leave_out_are_those_of_pretrain():
 
 def test_flags_of_masks_are_left_out_where_nothing_is_masked():
     more = "--whole_word --mask_rate=0.2 --phase_2_max_predictions=9"
-    commands = reproduce.Commands(values("5", pretrain_flags=more)).list_all()
+    commands = list_commands(values("5", pretrain_flags=more))
     pretrains = [w for w in commands.values() if "pretrain" in w[0]]
     for words in pretrains:
         is_masked = not any("left_to_right" in word for word in words)
@@ -152,7 +167,7 @@ def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
     # Commands of finished runs are called again: each command itself refuses
     # changed flags and damaged files.
     given.finetune_flags = "--epochs=9"
-    (path,) = tmp_path.glob("*/paper-base-swag-1/results.json")
+    (path,) = tmp_path.glob("finetune/paper-*-base-uncased-swag-1/*.json")
     path.write_text('{"accuracy": null}')
     reproduce.main(given)
     assert [*begun[0], "--epochs=9"] == begun[4]
@@ -191,7 +206,7 @@ def test_the_code_of_a_command_that_failed_is_kept():
 )
 def test_what_does_nothing_is_refused(table, given, word):
     with pytest.raises(reproduce.InputError, match=word):
-        reproduce.Commands(values(table, **given))
+        reproduce.list_runs(values(table, **given))
 
 
 @pytest.mark.long
@@ -211,5 +226,5 @@ def test_a_toy_table_runs_to_its_end(tmp_path):
         assert "not run" not in done.stdout
     text = (tmp_path / "runs" / "table5.md").read_text()
     assert text in done.stdout and "| LTR + BiLSTM | 82.1," in text
-    model = tmp_path / "runs/table5/small-LTR-BiLSTM-sst2-0/model/config.json"
-    assert '"bilstm_dim": 128' in model.read_text()
+    (model,) = tmp_path.glob("runs/finetune/*-bilstm-dim-128-sst2-0/model")
+    assert '"bilstm_dim": 128' in (model / "config.json").read_text()
