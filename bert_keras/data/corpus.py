@@ -51,6 +51,14 @@ _MARKS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+# Beginning of a file whose text stands between marks -> its form.
+_MARKED_UP = {
+    rb"(?:<!--.*?-->\s*)*<(?:!doctype|html|head|body)\b": "an HTML page",
+    rb"<\?xml\b": "an XML file",
+    rb"\{\\rtf\d": "an RTF document",
+    rb"WEBVTT\b": "a file of subtitles (WebVTT)",
+    rb"\d+\s+\d+:\d\d:\d\d,\d+ --> ": "a file of subtitles (SubRip)",
+}
 _SAMPLE = 50_000  # bytes to read from a file to find its layout
 _WRAPPED = 100  # maximum number of characters in a line of wrapped text
 _ENDS = re.compile(r"\W$")
@@ -378,6 +386,13 @@ def _refuse_other_formats(file, path: str) -> bytes:
     head = file.read(HEAD)
     file.seek(0)
     refuse_other_forms(head, path)
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    for mark, name in _MARKED_UP.items():
+        if re.match(mark, start, re.IGNORECASE | re.DOTALL):
+            raise InputError(
+                f"{path} is {name}. Expected plain text. Write its sentences "
+                "without marks to a .txt file, and name that file."
+            )
     encoding = next((e for m, e in _MARKS.items() if head.startswith(m)), None)
     if encoding:
         raise InputError(f"{path} is {encoding} text. {_convert(encoding)}")

@@ -261,6 +261,12 @@ def test_bytes_that_are_not_utf_8_are_named_with_their_place(
         (b"%PDF-1.7\n\xe2", "is a PDF file. Expected text. Export"),
         (b"\n<mediawiki xmlns='x'>\n", "a wiki's pages.* with WikiExtractor"),
         (b"WARC/1.0\r\nWARC-Type: x\r\n", "is a WARC file"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html>\n<p>A.</p>", "is an HTML page"),
+        (b"<!-- saved -->\n<HTML lang='en'><body>", "is an HTML page"),
+        (b'<?xml version="1.0"?>\n<TEI/>', "is an XML file"),
+        (b"{\\rtf1\\ansi A text.}", "is an RTF document"),
+        (b"WEBVTT\n\n00:01.000 --> 00:04.000\nA.", "subtitles .WebVTT.*.txt"),
+        (b"1\r\n00:00:01,000 --> 00:00:04,000\r\nA.", "subtitles .SubRip"),
         (b"PK\x03\x04\x14\x00", "is a zip file or an Office document"),
     ],
 )
