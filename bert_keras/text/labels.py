@@ -13,3 +13,8 @@ def split_label(label: str) -> tuple[str, str]:
     if label[1:2] == "-" and label[0] in PREFIXES:
         return label[0], label[2:]
     return (OUTSIDE, "") if label == OUTSIDE else ("I", label)
+
+
+def is_full_label(label: str) -> bool:
+    """Return True for O and PREFIX-TYPE."""
+    return label == OUTSIDE or split_label(label)[1] != label

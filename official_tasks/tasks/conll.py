@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
-from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
+from bert_keras.text.labels import OUTSIDE, PREFIXES, is_full_label, split_label
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.forms.cells import to_text
 from official_tasks.tasks.forms.table import read_rows
@@ -151,6 +151,7 @@ def read_columns(
             "--words=2 --tags=4"
         )
     lines = _drop_comments(text.split("\n"))
+    _refuse_pairs(path, lines)
     numbered = list(enumerate(lines, 1))
     if columns != (None, None):
         numbered = _select_columns(path, numbered, columns, labelled)
@@ -189,7 +190,7 @@ def _drop_comments(lines):
     has_tabs = bool(words) and "\t" in words[0]
     rows = [x.split("\t") if has_tabs else split_words(x) for x in words]
     widths = {len(row) for row in rows}
-    has_labels = all(_is_full_label(row[-1]) for row in rows)
+    has_labels = all(is_full_label(row[-1]) for row in rows)
     asides = [split_words(x)[-1] for x in lines if x.startswith("# ")]
     counts = Counter([*asides, *(row[-1] for row in rows)])
     has_ids = len(asides) > 1 and all(counts[x] == 1 for x in asides)
@@ -198,17 +199,12 @@ def _drop_comments(lines):
         if is_start and line.startswith("#"):
             row = line.rstrip().split("\t") if has_tabs else split_words(line)
             is_word = len(row) in widths and (
-                _is_full_label(row[-1]) if has_labels else not has_ids
+                is_full_label(row[-1]) if has_labels else not has_ids
             )
             line = line if is_word else ""
         is_start = not line.strip() or line.startswith(DOCUMENT)
         kept.append(line)
     return kept
-
-
-def _is_full_label(label):
-    """Return True for O and PREFIX-TYPE."""
-    return label == OUTSIDE or split_label(label)[1] != label
 
 
 def _refuse_other_columns(path, sentences):
@@ -221,14 +217,14 @@ def _refuse_other_columns(path, sentences):
             f"{path}: the first line looks like names of columns. Give "
             f"--words={words[0]} --tags={labels[0]}, or remove the line"
         )
-    if all(map(_is_full_label, words)) and {*words} - {OUTSIDE}:
+    if all(map(is_full_label, words)) and {*words} - {OUTSIDE}:
         raise InputError(
             f"{path}: the labels, such as {words[0]!r}, are in the column of "
             "words. Name both columns, as in --words=2 --tags=1"
         )
     for label in labels:
         parts = label.split()
-        if len(parts) > 1 and all(map(_is_full_label, parts)):
+        if len(parts) > 1 and all(map(is_full_label, parts)):
             raise InputError(
                 f"{path}: a line has several labels, {label[:60]!r}; "
                 f"{WORD_A_LINE}"
@@ -237,6 +233,25 @@ def _refuse_other_columns(path, sentences):
         raise InputError(
             f"{path}: every word ends in a comma, such as {words[0]!r}. "
             "Separate words and labels by a tab or a blank only"
+        )
+
+
+# A word and its label, such as Ada/NNP, ran|VBD, home_NN and ./.
+_PAIR = re.compile(r".+([/|_])(?:[A-Z][A-Z0-9$-]*|\W+)")
+
+
+def _refuse_pairs(path, lines):
+    """Raise if each line has several words, each joined to its label."""
+    rows = [row for line in lines if (row := split_words(line))]
+    rows = [row for row in rows if row[0] != DOCUMENT]
+    if any(len(row) > 1 for row in rows) and all(
+        _PAIR.fullmatch(cell) for row in rows for cell in row
+    ):
+        first = " ".join(rows[0])[:60]
+        raise InputError(
+            f"{path}: a line has several words that are joined to their "
+            f"labels, {first!r}. Write a tab in place of the last "
+            f"{_PAIR.fullmatch(rows[0][0])[1]!r} of each; {WORD_A_LINE}"
         )
 
 
@@ -362,9 +377,21 @@ def _check(path, number, row, width, labelled):
         check_tags(where, row[-1:])
 
 
+# A field of CoNLL-U's last column: SpaceAfter=No|name=B-PER.
+_FIELD = re.compile(
+    rf"(?:.*\|)?[^=|]+=(?P<label>O|[{PREFIXES}]-[^|]+)(?:\|.*)?"
+)
+
+
 def check_tags(where, labels):
     """Raise InputError if a label does not follow a tagging scheme."""
     for label in labels:
+        if field := _FIELD.fullmatch(label):
+            raise InputError(
+                f"{where}: expected a label alone, such as "
+                f"{field['label']!r}, got the field {label[:60]!r}. Write a "
+                "file with a word and its label on each line"
+            )
         if not is_label(label):
             raise InputError(
                 f"{where}: expected labels O, B, I, a TYPE of 2 characters or "
@@ -391,7 +418,7 @@ _OTHER_FORMS = (
 def _is_prefixed(label):
     """Return True for O, PREFIX-TYPE, PREFIX_TYPE and TYPE-PREFIX."""
     others = (form.fullmatch(label) for form in _OTHER_FORMS)
-    return label in {*PREFIXES} or _is_full_label(label) or any(others)
+    return label in {*PREFIXES} or is_full_label(label) or any(others)
 
 
 ONLY_TYPE = "ENTITY"  # of labels B and I without a type

@@ -141,7 +141,7 @@ def spans_task(**options) -> SpanTask:
             answers = (cells[answer],) if cells[answer].strip() else ()
         if answers and start:
             try:
-                first = int(drop_zeros(cells[start].strip()))
+                first = int(drop_zeros(cells[start].strip().replace("_", "x")))
             except ValueError:
                 raise InputError(
                     f"{where}: expected a whole number in column {start!r}, "

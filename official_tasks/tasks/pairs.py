@@ -12,6 +12,7 @@ from official_tasks.tasks.forms.cells import (
     LARGEST_NUMBER,
     drop_zeros,
     read_index,
+    read_number,
 )
 from official_tasks.tasks.forms.table import read_rows
 from official_tasks.tasks.own_data import (
@@ -203,11 +204,8 @@ class PairTable(Table):
         return Pair(tuple(texts), label)
 
     def _parse_score(self, where, cell):
-        try:
-            score = float(cell)
-        except ValueError:
-            score = -1.0
-        if not 0 <= score <= self.max_score:
+        score = read_number(cell)
+        if score is None or not 0 <= score <= self.max_score:
             raise InputError(
                 f"{where}: expected a score from 0 to {self.max_score:g} "
                 f"(--max_score) in column {self.label_column!r}, got {cell!r}"

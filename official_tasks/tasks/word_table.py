@@ -6,6 +6,7 @@ A row has a sentence, a word, or a text with character spans.
 import itertools
 
 from bert_keras.errors import InputError, collect_faults, raise_all
+from bert_keras.text.labels import OUTSIDE
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.character_spans import (
     counts_utf16,
@@ -129,11 +130,17 @@ class SpanTable(Table):
 
 
 def _refuse_prefixes(rows):
-    """Raise if spans have labels of words: both B-TYPE and I-TYPE."""
+    """Raise if spans have labels of words: O, or both B-TYPE and I-TYPE."""
     first: dict = {}
     for location, row in rows:
         for span in row.spans or ():
             first.setdefault(span.label, location)
+    if OUTSIDE in first:
+        raise InputError(
+            f"{format_lines([first[OUTSIDE]])}: expected spans of entities, "
+            f"got a span with the label {OUTSIDE!r}, which means no entity. "
+            "Remove such spans, or rename the label"
+        )
     for label in first:
         if label.startswith("B-") and f"I-{label[2:]}" in first:
             raise InputError(

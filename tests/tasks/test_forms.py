@@ -499,6 +499,26 @@ def test_columns_in_another_order_or_with_commas_are_refused(tmp_path):
         read_tagged(path, "Ola, B-PER\nran, O\n")
 
 
+@pytest.mark.parametrize("sign", "/|_")
+def test_words_that_are_joined_to_their_labels_are_refused(tmp_path, sign):
+    lines = ["Ada/NNP ran/VBD\n", "home/NN now/RB\n"]
+    lines = [line.replace("/", sign) for line in lines]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(lines) + f".{sign}. .{sign}.\n")
+    expected = re.escape(f"last {sign!r} of each; expected a word on each line")
+    for split in ("train", "test"):
+        with pytest.raises(InputError, match=f"labels, 'Ada.*{expected}"):
+            tag_task(**{split: str(path)}).read(split)
+    # The advice of the message:
+    words = "".join(lines).replace("\n", " \n").replace(" ", "\n")
+    text = re.sub(rf"\{sign}(\S+)\n", "\t\\1\n", words)
+    found = read_tagged(path, text)
+    assert [x.words for x in found] == [("Ada", "ran"), ("home", "now")]
+    # Some words have such a sign.
+    (found,) = read_tagged(path, f"and{sign}or CC\nOla B{sign}PER\n")
+    assert found.words == (f"and{sign}or", "Ola")
+
+
 def test_comments_are_no_words_beside_labels_without_prefixes(tmp_path):
     text = "# d1\nOla PER\nran O\n\n# d2\nBo PER\n"
     found = read_tagged(tmp_path / "a.txt", text)
@@ -962,6 +982,17 @@ def test_spans_of_words_with_prefixes_are_refused(tmp_path):
             task.read("dev")
 
 
+def test_a_span_with_the_label_of_no_entity_is_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    spans = [[0, 3, "PER"], [4, 7, "O"]]
+    path.write_text(json.dumps({"text": "Ada ran", "spans": spans}))
+    with pytest.raises(InputError, match="line 1: .* label 'O', which means"):
+        tags_task(dev=str(path), spans="spans").read("dev")
+    path.write_text(json.dumps({"text": "Ada ran", "spans": spans[:1]}))
+    (found,) = tags_task(dev=str(path), spans="spans").read("dev")
+    assert found.labels == ("B-PER", "O")
+
+
 def test_fasttexts_lines_have_their_labels(tmp_path):
     path = tmp_path / "reviews.ft.txt"
     lines = ["__label__2 A good film: yes", "__label__1 Bad", "", "__label__1"]
@@ -1358,6 +1389,10 @@ def test_conll_u_and_webanno_are_called_by_their_names(tmp_path):
     advice = dict(re.findall(r"--(\w+)=(\d)", str(error.value)))
     (text,) = tag_task(dev=str(path), **advice).read("dev")
     assert (text.words, text.labels) == (("Ada", "ran"), ("PROPN", "VERB"))
+    fields = "SpaceAfter=No|name=B-PER|start_char=0"
+    path.write_text("\n".join(lines).replace("_\n2", f"{fields}\n2"))
+    with pytest.raises(InputError, match="line 1: .* alone, such as 'B-PER'"):
+        tag_task(dev=str(path), words=2, tags=10).read("dev")
     path = tmp_path / "a.tsv"
     path.write_text("#FORMAT=WebAnno TSV 3.3\n\n\n#Text=Ada\n1-1\t0-3\tAda\n")
     with pytest.raises(InputError, match="is INCEpTION's .* as CoNLL 2002"):

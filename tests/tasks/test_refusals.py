@@ -122,9 +122,17 @@ FILES = [
             "1e39": "number from",
             "-1e38": "number from",
             "x": "number from",
+            "1_000": "got '1_000'",
         }.items()
     ),
     # Spans, tags and choices in tables.
+    (
+        spans_task,
+        "a.csv",
+        f"{SPANS}q,c,c,1_0\n",
+        "line 2: expected a whole number",
+        {"start": "start"},
+    ),
     (
         spans_task,
         "a.csv",
@@ -135,6 +143,13 @@ FILES = [
     (tags_task, "a.csv", "words,tags\na b,O\n", "line 2: .* of the 2 words"),
     (tags_task, "a.csv", "words,tags\na,X-B\n", "line 2: expected labels O"),
     (tags_task, "a.csv", "words,tags\n,O\n", "at least one word"),
+    (tags_task, "a.csv", "words,tags\na,ner=B-A\n", "such as 'B-A', got the f"),
+    (
+        tags_task,
+        "a.csv",
+        "Ada,B-PER\nran,O\n",
+        "looks like a word and its label. Give --task=ner.* tabs",
+    ),
     (
         tags_task,
         "a.jsonl",
@@ -145,6 +160,25 @@ FILES = [
     (choices_task, "a.csv", f"{CHOICES}p,a,b,{MANY}\n", "from 0 to 1"),
     (choices_task, "a.csv", f"{CHOICES}p,1,0,1\n", "text of choice 0 .* '0'"),
     (choices_task, "a.csv", f"{CHOICES}p,1,0,1.0\n", "text of choice 0 .*"),
+    # Objects that have columns, or another tool's rows.
+    (
+        classify_task,
+        "a.json",
+        '{"text": ["a", "b"], "label": ["x", "y"]}',
+        "a list for each column. Expected an object on each .*to_json",
+    ),
+    (
+        tags_task,
+        "a.jsonl.json",
+        '{"words": [["a"], ["b"]], "tags": [["O"], ["B-A"]]}',
+        "a list for each column",
+    ),
+    (
+        classify_task,
+        "a.jsonl",
+        '{"id": 1, "data": {"text": "a"}, "annotations": []}\n',
+        "line 1: .* task of Label Studio. Write all tasks as one list",
+    ),
     # Pairs of texts.
     (embed_task, "a.csv", PAIRS, "no column 'b'", {"text_pair": "b"}),
     (
@@ -152,6 +186,13 @@ FILES = [
         "a.csv",
         PAIRS,
         "line 3: .* from 0 to 1 .*got '2'",
+        {"label": "score"},
+    ),
+    (
+        embed_task,
+        "a.csv",
+        PAIRS.replace("b,1", "b,0_1"),
+        "line 2: .* from 0 to 1 .*got '0_1'",
         {"label": "score"},
     ),
     (rank_task, "a.csv", PAIRS, "the score 1: ", {"label": "one"}),

@@ -46,7 +46,7 @@ def show_id(value):
 def read_number(text: str) -> float | None:
     """Return a cell as a float; None for other text, NaN and huge numbers."""
     try:
-        number = float(text)
+        number = float(text.replace("_", "x"))  # 1_000 is Python, not data
     except ValueError:
         return None
     return number if abs(number) <= LARGEST_NUMBER else None  # NaN gives None

@@ -7,6 +7,7 @@ import types
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.text.labels import is_full_label
 from official_tasks.tasks.forms import label_studio
 from official_tasks.tasks.forms.cells import ID, read_number
 from official_tasks.tasks.forms.text_files import (
@@ -161,6 +162,12 @@ def _separator_hint(header, kind, dialect):
         name = "" if kind == ".csv" else "name it .csv, and "
         return f". If blanks separate its columns, {name}give --separator=' '"
     if len(header) > 1 or separator is None:
+        if len(header) > 1 and is_full_label(header[-1]):
+            return (
+                ". The first line looks like a word and its label. Give "
+                "--task=ner for such a file, with tabs between its columns, or "
+                "add a line of names"
+            )
         is_data = any(read_number(x) is not None for x in header)
         data = ", or add a line of names: these look like data" * is_data
         return f". Set the flag of the missing column to one of these{data}"

@@ -82,6 +82,7 @@ def _read_object(path, content, wanted) -> list:
         is_index = not required <= content.keys() and required <= {*cells[0]}
         return cells if is_index else rows
     if content.keys() >= required:
+        _refuse_columns(path, content, wanted)
         return [content]
     lists = {n: x for n, x in content.items() if isinstance(x, list) and x}
     advice = "".join(
@@ -100,6 +101,27 @@ def _read_object(path, content, wanted) -> list:
     )
 
 
+def _refuse_columns(path, content, wanted):
+    """Raise if an object has a list for each column, not a cell."""
+    columns, lists, optional = wanted
+    cells = {x: content[x] for x in columns if x not in optional}
+    is_nested = {
+        name: isinstance(cell, list)
+        and (name not in lists or all(isinstance(x, list) for x in cell))
+        for name, cell in cells.items()
+    }
+    if all(isinstance(x, list) for x in cells.values()) and any(
+        is_nested.values()
+    ):
+        raise InputError(
+            f"{path} is one JSON object with a list for each column. Expected "
+            "an object on each line, with "
+            f"{', '.join(map(repr, cells))}. With pandas, write it by "
+            'pandas.DataFrame(json.load(open(FILE))).to_json("FILE.jsonl", '
+            'orient="records", lines=True)'
+        )
+
+
 def _select(row, wanted):
     """Return the cells of a JSON object, or a message if it lacks one."""
     columns, _, optional = wanted
@@ -115,4 +137,10 @@ def _select(row, wanted):
             names = ", ".join(map(repr, row))
             shown = f"one with {names[:200]}, {shown}"
         required = [repr(name) for name in columns if name not in optional]
+        if label_studio.is_task(row):
+            shown += (
+                ". It is a task of Label Studio. Write all tasks as one list "
+                "to a .json file, for instance by jq -s . FILE.jsonl > "
+                "FILE.json, and give this file"
+            )
         return f"expected a JSON object with {', '.join(required)}, got {shown}"
