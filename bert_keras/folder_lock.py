@@ -190,7 +190,7 @@ class FolderLock:
     def _refuse(self, holder, fix=""):
         raise InputError(
             f"{self.folder} is in use by {_name(holder)}. Wait until "
-            f"that process ends, stop it, or name another folder{fix}."
+            f"that process ends, stop it, or name another output{fix}."
         )
 
 

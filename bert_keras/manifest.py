@@ -218,7 +218,7 @@ def check_same_settings(old, new, folder, advice=""):
         raise InputError(
             f"{folder} was started with other settings: "
             f"{'; '.join(_list_changes(old, new))}. Use the same settings to "
-            f"resume, or name another folder.{advice}"
+            f"resume, or name another output.{advice}"
         )
 
 

@@ -15,8 +15,8 @@ inputs, its "id" if the input has this column, the columns of --keep, and the
 answer. The ending of --output decides the format: .jsonl (input of
 bert-keras compare), .csv, .tsv, .parquet, and for vectors .npy. --separator=";"
 also writes .csv so, with a byte order mark for Excel. With an output
-file, the same command resumes an interrupted run; after a finished one it ends
-at once, by the hidden record .NAME.answered.
+file, the same command resumes an interrupted run by the folder NAME.parts;
+after a finished one it ends at once.
 Progress and the fraction of truncated texts go to standard error, so --output=-
 can write to a pipe:
 
@@ -35,6 +35,8 @@ The script takes some seconds to start. Then the time depends on the model and
 the texts.
 """
 
+import contextlib
+
 from absl import flags
 
 from bert_keras import files
@@ -42,8 +44,8 @@ from bert_keras.errors import InputError, format_count
 from official_tasks import progress, script, stopping
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
-from official_tasks.engine.answers import Answers, list_written
-from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.engine.answers import Answers
+from official_tasks.engine.parts import refuse_inputs
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.forms.text_files import make_dialect
@@ -159,8 +161,7 @@ def _answer(values):
                 f"--{flag}=- means {stream}, which is closed. Name a file."
             )
     paths = prediction.find_inputs(values.input)
-    for path in list_written(values.output):
-        refuse_input_as_output(path, values.model, *paths)
+    refuse_inputs(values.output, values.model, *paths)
     try:
         served = load_saved_model(values.model)
     except InputError as error:
@@ -198,31 +199,28 @@ def _answer(values):
     )
     progress.print_notes(notes)
     printed = len(notes)
-    with Answers(
-        *(values.output, served, name, values.keep, values.overwrite),
-        separator=separator,
-    ) as answers:
-        progress.show_devices()
-        before = answers.done
-        counts = answers.answer(iter(rows), values.batch_size)
-        title = f"Answers of {name}"
-        try:
-            with progress.bar(title, rows.total, before) as update:
-                for done in counts:
-                    update(done)
-        except BrokenPipeError:
-            if values.output != "-":
-                raise
-            script.drop_output()  # the pipe's reader, such as `head`, has ended
-            return
-        answers.finish()
+    answers = Answers(served, name, values.keep, values.batch_size)
+    counts = answers.write(rows, values.output, values.overwrite, separator)
+    progress.show_devices()
+    try:
+        with (
+            contextlib.closing(counts),
+            progress.bar(f"Answers of {name}", rows.total) as update,
+        ):
+            for done in counts:
+                update(done)
+    except BrokenPipeError:
+        if values.output != "-":
+            raise
+        script.drop_output()  # the pipe's reader, such as `head`, has ended
+        return
     if rows.total is None:  # a pipe or a data set was first read just now
         progress.print_notes(notes[printed:])
-    now = answers.done - before
-    message = format_count(answers.done, "row")
-    message += f", {now:,} of them by this command"
-    if answers.counts_truncated and answers.done:
-        message += f"; {answers.truncated / answers.done:.1%} truncated"
+    message = format_count(answers.rows, "row")
+    message += f", {answers.new_rows:,} of them by this command"
+    if "truncated" in entry["outputs"] and answers.new_rows:
+        fraction = answers.truncated / answers.new_rows
+        message += f", {fraction:.1%} of these truncated"
     progress.console.print(message)
 
 

@@ -18,7 +18,8 @@ official_tasks/engine/features.py describes the arrays.
 second_to_last, last, weighted_sum_last_four, concat_last_four and
 weighted_sum_all. In a weighted sum, all weights are 1. Other recipes are
 possible, such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is
-read in windows.
+read in windows. The same command resumes an interrupted run by the folder
+NAME.parts; after a finished one it ends at once.
 
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
@@ -39,7 +40,14 @@ from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import bound_lines
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
-from official_tasks.engine.features import PER, Extractor, write_features
+from official_tasks.engine.features import (
+    PER,
+    Extractor,
+    split_texts,
+    write_features,
+)
+from official_tasks.engine.models import list_model_files
+from official_tasks.engine.parts import open_parts, refuse_inputs
 from official_tasks.tasks.conll import read_columns
 from official_tasks.tasks.forms.text_files import plain_errors
 
@@ -129,51 +137,52 @@ def _read_data_set(source, column):
 def main(values):
     from bert_keras.interop.opening import open_checkpoint
 
-    script.prepare_output(values, inputs=("input", "model"))
+    refuse_inputs(values.output, values.input, values.model)
     recipe = find_recipe(values.recipe)
     texts = functools.partial(
         read_words, values.input, values.columns, values.text
     )
     if os.path.exists(values.input):
         files.check_file(values.input)  # a pipe can be read only once
-    count = sum(1 for _ in texts())
-    checkpoint = open_checkpoint(values.model)  # one save for both
-    extract = Extractor(
-        bert_keras.BertEncoder.from_preset(checkpoint),
-        bert_keras.BertPreprocessor.from_preset(
-            checkpoint,
-            sequence_length=values.sequence_length,
-            pad_to_longest=True,
-        ),
-        recipe,
-        values.per,
-        values.dtype,
-        values.batch_size,
-    )
-    vectors, tokens = extract.count(texts())
-    if not tokens:
+    sizes = list(map(len, texts()))
+    if not any(sizes):
         raise InputError(f"{values.input} has no text. Name a file with text.")
-    progress.show_devices()
-    with progress.bar("Extracting features", count) as update:
-        write_features(
-            values.output,
-            _report_each(extract(texts()), update),
-            (vectors, extract.width),
+    names = "model recipe per dtype sequence_length batch_size".split()
+    settings = {name: values[name].value for name in names}
+    weights = list_model_files(values.model)
+    with open_parts(
+        values.output, settings, values.overwrite, weights
+    ) as parts:
+        checkpoint = open_checkpoint(values.model)  # one save for both
+        extract = Extractor(
+            bert_keras.BertEncoder.from_preset(checkpoint),
+            bert_keras.BertPreprocessor.from_preset(
+                checkpoint,
+                sequence_length=values.sequence_length,
+                pad_to_longest=True,
+            ),
+            recipe,
+            values.per,
             values.dtype,
-            count,
+            values.batch_size,
         )
+        progress.show_devices()
+        with progress.bar("Extracting features", len(sizes)) as update:
+            for done in parts.make(split_texts(texts()), extract.make_part):
+                update(done)
+        if parts.rows != len(sizes):
+            raise InputError(
+                f"{values.input} changed while it was read, from {len(sizes)} "
+                f"texts to {parts.rows}. Run the command again."
+            )
+        write = functools.partial(write_features, values.output, parts.contents)
+        vectors, width = parts.join(write)
     size = files.size(values.output)
     progress.console.print(
         f"{values.output}: {format_count(vectors, 'vector')} of size "
-        f"{extract.width}, for {format_count(count, 'text')}; {size:,} bytes, "
+        f"{width}, for {format_count(parts.rows, 'text')}; {size:,} bytes, "
         f"{size / vectors:,.0f} a vector"
     )
-
-
-def _report_each(features, update):
-    for number, text in enumerate(features, 1):
-        yield text
-        update(number)
 
 
 if __name__ == "__main__":

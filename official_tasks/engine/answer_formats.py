@@ -1,4 +1,8 @@
-"""Writes answers as CSV, TSV, Parquet or NPY, from a complete JSONL file."""
+"""Writes answers as JSONL, CSV, TSV, Parquet or NPY, from lines of JSON.
+
+A writer gets a function that returns an iterator over the lines, which are
+bytes; the path to write; and a `Table`.
+"""
 
 import base64
 import csv
@@ -20,7 +24,7 @@ BY_LABEL = {"probabilities": "probability", "score": "score"}
 
 
 def find_writer(path, entry):
-    """Return the function that writes the format of `path`; None for JSONL.
+    """Return the function of `WRITERS` that writes the format of `path`.
 
     Args:
         path: the output file; its ending decides the format.
@@ -45,11 +49,6 @@ def find_writer(path, entry):
             f"{', '.join(name for name in WRITERS if name != '.npy')}."
         )
     return WRITERS[suffix]
-
-
-def _records(lines):
-    with open(lines, "rb") as file:
-        yield from map(json.loads, file)
 
 
 class Table:
@@ -98,6 +97,11 @@ class Table:
         return row
 
 
+def _write_jsonl(lines, path, table):
+    with open(path, "wb") as file:
+        file.writelines(lines())
+
+
 def _write_csv(lines, path, table):
     mark, separator = "", ","
     if table.separator:
@@ -124,7 +128,7 @@ def _write_text(lines, path, table, clean, mark, **dialect):
         file.write(mark)
         writer = make_csv_writer(file, **dialect)
         writer.writerow(map(clean, table.columns))
-        for row in map(table.make_row, _records(lines)):
+        for row in map(table.make_row, map(json.loads, lines())):
             writer.writerow(clean(_cell(value)) for value in row.values())
 
 
@@ -138,7 +142,7 @@ def _write_parquet(lines, path, table):
     import pyarrow.parquet
 
     def batches():
-        rows = map(table.make_row, _records(lines))
+        rows = map(table.make_row, map(json.loads, lines()))
         while batch := list(islice(rows, ROWS_AT_ONCE)):
             yield batch
 
@@ -162,28 +166,23 @@ def _narrow(pa, dtype):
 def encode_vector(vector):
     """Return a float32 vector in base64; numbers in JSON are slower.
 
-    Only the temporary JSONL file of an .npy output has such text. A vector with
-    NaN or infinity is returned as a list, which `Answers` refuses.
+    Only the parts of an .npy output have such text. A vector with NaN or
+    infinity is returned as a list, which `Answers` refuses.
     """
     if not np.isfinite(vector).all():
         return np.asarray(vector).tolist()
     return base64.b64encode(np.asarray(vector, "<f4")).decode()
 
 
-def _read_vectors(lines):
-    for record in _records(lines):
-        vector = record["answer"][VECTOR]
-        if isinstance(vector, list):  # written before `encode_vector` existed
-            yield np.array(vector, "<f4")
-        else:
-            yield np.frombuffer(base64.b64decode(vector), "<f4")
-
-
 def write_npy(lines, path, table):
     """Write the vectors as one float32 array (rows, dim)."""
-    with open(lines, "rb") as file:
-        count = sum(1 for _ in file)
-    dim = next(map(len, _read_vectors(lines)), 0)
+
+    def vectors():
+        for record in map(json.loads, lines()):
+            yield base64.b64decode(record["answer"][VECTOR])
+
+    count = sum(1 for _ in lines())
+    dim = len(next(vectors(), b"")) // 4
     with open(path, "wb") as file:
         header = {
             "shape": (count, dim),
@@ -191,12 +190,11 @@ def write_npy(lines, path, table):
             "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
         }
         np.lib.format.write_array_header_1_0(file, header)
-        for vector in _read_vectors(lines):
-            file.write(vector.tobytes())
+        file.writelines(vectors())
 
 
 WRITERS = {
-    ".jsonl": None,
+    ".jsonl": _write_jsonl,
     ".csv": _write_csv,
     ".tsv": _write_tsv,
     ".parquet": _write_parquet,

@@ -1,6 +1,7 @@
 """Extracts features of texts with a frozen encoder and writes them to files."""
 
 import contextlib
+import io
 import itertools
 import zipfile
 from typing import NamedTuple
@@ -8,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_output
 from bert_keras.modeling.recipes import Recipe
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
 
-CHUNK = 256  # number of texts in memory at a time
+CHUNK = 256  # number of texts in memory at a time, and in a part
 PER = ("token", "word_first", "word_mean")
+# Array of a part -> array of an npz.
+_COUNTS = {"vector_counts": "row_splits", "token_counts": "token_splits"}
 
 
 class TextFeatures(NamedTuple):
@@ -78,29 +80,34 @@ class Extractor:
         pad_id = preprocess.packer.pad_id
         self._predict = Predictor(vectors, per_token=True, pad_id=pad_id)
 
-    def count(self, texts) -> tuple[int, int]:
-        """Return (number of vectors, number of tokens) of all texts."""
-        from bert_keras.text.words import word_pieces
+    def __call__(self, texts, before=0):
+        """Yield the `TextFeatures` of each text.
 
-        vectors = tokens = 0
-        for chunk in _chunks(texts):
-            ids, *_ = word_pieces(chunk, self.preprocess.tokenizer)
-            tokens += len(ids.values)
-            vectors += sum(map(len, chunk))
-        return (tokens if self.per == "token" else vectors), tokens
-
-    def __call__(self, texts):
-        """Yield the `TextFeatures` of each text; a text is a list of words."""
-        chunks = itertools.chain.from_iterable(
-            map(self._extract, _chunks(texts))
-        )
-        for number, text in enumerate(chunks, 1):
+        Args:
+            texts: list of texts; a text is a list of words.
+            before: number of texts before them, for error messages.
+        """
+        for number, text in enumerate(self._extract(texts), before + 1):
             if not np.isfinite(text.vectors).all():
                 raise InputError(
                     f"Text {number} has features that are NaN or infinite in "
                     f"{self.dtype}. Use other weights, or --dtype=float32."
                 )
             yield text
+
+    def make_part(self, texts, before):
+        """Return the features of texts as the bytes of an npz; see `Parts`."""
+        vectors, ids, words = zip(*self(texts, before), strict=True)
+        part = io.BytesIO()
+        np.savez(
+            part,
+            features=np.concatenate(vectors),
+            token_ids=np.concatenate(ids),
+            words=np.concatenate(words),
+            vector_counts=np.array([*map(len, vectors)], np.int64),
+            token_counts=np.array([*map(len, ids)], np.int64),
+        )
+        return part.getvalue()
 
     def _extract(self, texts):
         from bert_keras.text.words import word_pieces
@@ -142,14 +149,15 @@ class Extractor:
         return vectors
 
 
-def _chunks(texts):
+def split_texts(texts):
+    """Yield lists of `CHUNK` texts."""
     texts = iter(texts)
     while chunk := list(itertools.islice(texts, CHUNK)):
         yield chunk
 
 
-def write_features(path, features, shape, dtype, num_texts):
-    """Write the features of each text to `path` as soon as they are computed.
+def write_features(output, contents, path):
+    """Write the features of each text to `path`.
 
     An npz has the arrays
         features: (vectors, F), the vectors of all texts;
@@ -162,56 +170,41 @@ def write_features(path, features, shape, dtype, num_texts):
     of its vectors), `shape`, `dtype`, `token_ids` and `words`.
 
     Args:
-        path: the output; an npz if it ends in .npz, else a TFRecord file.
-        features: iterable of `TextFeatures`.
-        shape: shape of the vectors of all texts, (vectors, F).
-        dtype: dtype of the vectors.
-        num_texts: number of texts.
+        output: name of the output; an npz if it ends in .npz, else TFRecord.
+        contents: function that returns an iterator over the bytes of each
+            part; see `Extractor.make_part`.
+        path: file to write.
 
-    Raises:
-        InputError: the texts changed while they were read, so no file is
-            written.
+    Returns:
+        shape of the vectors of all texts, (vectors, F).
     """
-    dtype = np.dtype(dtype)
-    with atomic_output(path) as partial:
-        if str(path).endswith(".npz"):
-            _write_npz(partial, features, shape, dtype, num_texts)
-        else:
-            _write_records(partial, features, shape, dtype, num_texts)
+    write = _write_npz if str(output).endswith(".npz") else _write_records
+    return write(path, lambda: map(np.load, map(io.BytesIO, contents())))
 
 
-def _write_npz(path, features, shape, dtype, num_texts):
-    vectors, others = 0, []
+def _write_npz(path, parts):
+    # Without the vectors, the parts of all texts fit into memory.
+    columns = {x: [] for x in ("token_ids", "words", *_COUNTS)}
+    for part in parts():
+        for name, arrays in columns.items():
+            arrays.append(part[name])
+    columns = {x: np.concatenate(arrays) for x, arrays in columns.items()}
+    for name, splits in _COUNTS.items():
+        counts = columns.pop(name)
+        columns[splits] = np.concatenate([[0], np.cumsum(counts)])
+    first = next(parts())["features"]
+    shape = columns["row_splits"][-1], first.shape[1]
     with (
         open(path, "wb") as raw,
         zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive,
     ):
-        with _open_array(archive, "features", shape, dtype) as file:
-            for text in features:
-                vectors += len(text.vectors)
-                file.write(np.ascontiguousarray(text.vectors).data)
-                others.append((len(text.vectors), text.token_ids, text.words))
-        _check_unchanged((shape[0], num_texts), (vectors, len(others)))
-        counts, ids, words = zip(*others, strict=True)
-        columns = {
-            "row_splits": np.cumsum([0, *counts], dtype=np.int64),
-            "token_ids": np.concatenate(ids),
-            "words": np.concatenate(words),
-            "token_splits": np.cumsum([0, *map(len, ids)], dtype=np.int64),
-        }
+        with _open_array(archive, "features", shape, first.dtype) as file:
+            for part in parts():
+                file.write(part["features"].data)
         for name, values in columns.items():
             with _open_array(archive, name, values.shape, values.dtype) as file:
-                file.write(values.tobytes())
-
-
-def _check_unchanged(counted, written):
-    """Raise unless two pairs of (vectors, texts) are equal."""
-    if counted != written:
-        raise InputError(
-            f"The texts changed while they were read, from {counted[0]} "
-            f"vectors of {counted[1]} texts to {written[0]} vectors of "
-            f"{written[1]} texts. Run the command again."
-        )
+                file.write(values.data)
+    return [int(size) for size in shape]
 
 
 @contextlib.contextmanager
@@ -220,13 +213,13 @@ def _open_array(archive, name, shape, dtype):
         header = {
             "shape": tuple(map(int, shape)),
             "fortran_order": False,
-            "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+            "descr": np.lib.format.dtype_to_descr(dtype),
         }
         np.lib.format.write_array_header_2_0(file, header)
         yield file
 
 
-def _write_records(path, features, shape, dtype, num_texts):
+def _write_records(path, parts):
     import tensorflow as tf
 
     def integers(numbers):
@@ -235,20 +228,29 @@ def _write_records(path, features, shape, dtype, num_texts):
     def raw(value):
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
-    vectors = texts = 0
+    count = 0
     with tf.io.TFRecordWriter(path) as file:
-        for one in features:
-            texts += 1
-            vectors += len(one.vectors)
-            columns = {
-                "features": raw(np.ascontiguousarray(one.vectors).tobytes()),
-                "shape": integers(one.vectors.shape),
-                "dtype": raw(dtype.name.encode()),
-                "token_ids": integers(one.token_ids),
-                "words": integers(one.words),
-            }
-            example = tf.train.Example(
-                features=tf.train.Features(feature=columns)
+        for part in parts():
+            tokens, rows = (
+                np.cumsum(part[name])[:-1]
+                for name in ("token_counts", "vector_counts")
             )
-            file.write(example.SerializeToString())
-    _check_unchanged((shape[0], num_texts), (vectors, texts))
+            for vectors, ids, words in zip(
+                np.split(part["features"], rows),
+                np.split(part["token_ids"], tokens),
+                np.split(part["words"], tokens),
+                strict=True,
+            ):
+                count += len(vectors)
+                columns = {
+                    "features": raw(vectors.tobytes()),
+                    "shape": integers(vectors.shape),
+                    "dtype": raw(vectors.dtype.name.encode()),
+                    "token_ids": integers(ids),
+                    "words": integers(words),
+                }
+                example = tf.train.Example(
+                    features=tf.train.Features(feature=columns)
+                )
+                file.write(example.SerializeToString())
+    return [count, vectors.shape[1]]

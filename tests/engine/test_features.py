@@ -8,8 +8,14 @@ import tensorflow as tf
 
 from bert_keras import BertEncoder, InputError, file_forms
 from bert_keras.modeling.recipes import RECIPES, find_recipe
+from bert_keras.run_folder import RunFolder
 from official_tasks.engine import features
-from official_tasks.engine.features import PER, Extractor, write_features
+from official_tasks.engine.features import (
+    PER,
+    Extractor,
+    split_texts,
+    write_features,
+)
 from tests.support.feature_samples import TEXTS, encoder, save_encoder, states
 from tests.support.run_script import ROOT, call_script
 from tests.support.task_samples import eager_functions
@@ -22,13 +28,22 @@ def extracted(recipe, texts=TEXTS, length=32, is_traced=False, **arguments):
     )
     # Tracing an encoder takes seconds.
     with contextlib.nullcontext() if is_traced else eager_functions():
-        found = list(extract(texts))
-    assert extract.count(texts) == (
-        sum(len(f.vectors) for f in found),
-        sum(len(f.words) for f in found),
-    )
+        found = [x for part in split_texts(texts) for x in extract(part)]
     assert all(f.vectors.shape[1] == extract.width for f in found)
     return found
+
+
+def write(path, texts=TEXTS):
+    """Write features of texts by way of two parts; return their shape."""
+    extract = Extractor(
+        encoder(), preprocessor(32), find_recipe("last"), dtype="float16"
+    )
+    with eager_functions():
+        parts = [
+            extract.make_part(texts[:2], 0),
+            extract.make_part(texts[2:], 2),
+        ]
+    return write_features(path, lambda: iter(parts), path)
 
 
 def test_each_recipe_reads_the_layers_that_its_name_says():
@@ -103,7 +118,7 @@ def test_features_on_disk_are_those_that_were_extracted(tmp_path):
     found = extracted("last", dtype="float16")
     vectors = np.concatenate([f.vectors for f in found])
     path = tmp_path / "features.npz"
-    write_features(path, found, vectors.shape, "float16", len(TEXTS))
+    assert write(path) == [*vectors.shape]
     with np.load(path) as read:
         assert read["features"].dtype == np.float16
         np.testing.assert_array_equal(read["features"], vectors)
@@ -117,7 +132,7 @@ def test_features_on_disk_are_those_that_were_extracted(tmp_path):
         )
     assert path.stat().st_size < vectors.nbytes + 3000
     path = tmp_path / "features.tfrecord"
-    write_features(path, found, vectors.shape, "float16", len(TEXTS))
+    assert write(path) == [*vectors.shape]
     rows = [
         tf.train.Example.FromString(row.numpy()).features.feature
         for row in tf.data.TFRecordDataset(str(path))
@@ -129,7 +144,7 @@ def test_features_on_disk_are_those_that_were_extracted(tmp_path):
     assert rows[0]["words"].int64_list.value == [0, 1, 1, 2]
 
 
-def test_what_cannot_be_extracted_or_written_is_refused(tmp_path):
+def test_what_cannot_be_extracted_is_refused():
     with pytest.raises(InputError, match="no recipe 'first': expected one of"):
         find_recipe("first")
     with pytest.raises(InputError, match="no recipe 'concat:x'"):
@@ -138,11 +153,6 @@ def test_what_cannot_be_extracted_or_written_is_refused(tmp_path):
         extracted("concat:-9")
     with pytest.raises(InputError, match="`per` is 'sentence'"):
         extracted("last", per="sentence")
-    for name in ("x.npz", "x.tfrecord"):
-        path = tmp_path / name
-        with pytest.raises(InputError, match="changed while they were read"):
-            write_features(path, extracted("last"), (9, 8), "float32", 4)
-        assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -170,24 +180,85 @@ def test_features_that_are_not_finite_are_named_with_their_text(
             InputError, match=f"Text {number} has .* NaN or infinite in"
         ),
     ):
-        list(extract([["Ada"], ["in", "Bern"]]))
+        extract.make_part([["Ada"], ["in", "Bern"]], 0)
+
+
+def extract_features(folder, *flags):
+    return call_script(
+        ROOT / "tools/extract_features.py",
+        "--input=texts.txt",
+        "--recipe=concat_last_four",
+        "--dtype=float16",
+        "--model=model",
+        *flags,
+        folder=folder,
+    )
 
 
 def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
     (tmp_path / "texts.txt").write_text("Ada Lovelace lived\n\nin Bern\n")
-    done = call_script(
-        ROOT / "tools/extract_features.py",
-        "--input=texts.txt",
-        f"--model={save_encoder(tmp_path / 'model')}",
-        "--output=out.npz",
-        "--recipe=concat_last_four",
-        "--dtype=float16",
-        folder=tmp_path,
-    )
+    save_encoder(tmp_path / "model")
+    done = extract_features(tmp_path, "--output=out.npz")
     assert done.returncode == 0, done.stderr
     assert "6 vectors of size 32, for 3 texts" in done.stdout
     with np.load(tmp_path / "out.npz") as read:
         assert read["row_splits"].tolist() == [0, 4, 4, 6]
+        assert {x: read[x].dtype.name for x in read} == {
+            "features": "float16",
+            "row_splits": "int64",
+            "token_ids": "int32",
+            "words": "int32",
+            "token_splits": "int64",
+        }
+
+
+@pytest.mark.parametrize("name", ["out.npz", "out.tfrecord"])
+def test_an_interrupted_script_is_continued_and_a_finished_one_repeated(
+    tmp_path, name, monkeypatch
+):
+    def kill(*_):
+        raise OSError(5, "killed")
+
+    monkeypatch.setattr(features, "CHUNK", 2)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("Ada Lovelace\n\nin Bern\nin\nLovelace\n")
+    save_encoder(tmp_path / "model")
+    assert extract_features(tmp_path, f"--output=a{name}").returncode == 0
+    expected = (tmp_path / f"a{name}").read_bytes()
+    output = f"--output={name}"
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "finish", kill)
+        assert extract_features(tmp_path, output).returncode != 0
+    made = sorted((tmp_path / f"{name}.parts").glob("0*"))
+    assert len(made) == 3 and not (tmp_path / name).exists()
+    made[1].unlink()
+    asked, extract = [], Extractor.make_part
+    monkeypatch.setattr(
+        Extractor,
+        "make_part",
+        lambda self, rows, before: (
+            asked.append(rows) or extract(self, rows, before)
+        ),
+    )
+    for _ in range(2):  # the second call finds a finished output
+        done = extract_features(tmp_path, output)
+        assert done.returncode == 0, done.stderr
+        assert "7 vectors of size 32, for 5 texts" in done.stdout
+        assert (tmp_path / name).read_bytes() == expected
+        assert asked == [[["in", "Bern"], ["in"]]]
+    for flag in ("--recipe=last", "--sequence_length=16", "--per=word_mean"):
+        done = extract_features(tmp_path, output, flag)
+        assert done.returncode == 2 and " was " in done.stderr
+    model = tmp_path / "model" / "model.safetensors"
+    before = model.read_bytes()
+    model.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    done = extract_features(tmp_path, output)
+    assert done.returncode == 2 and "model.safetensors" in done.stderr
+    model.write_bytes(before)
+    texts.write_text("in\n" * 5)
+    done = extract_features(tmp_path, output)
+    assert done.returncode == 2 and "other rows" in done.stderr
+    assert (tmp_path / name).read_bytes() == expected
 
 
 def test_the_script_refuses_what_can_be_read_only_once(tmp_path):

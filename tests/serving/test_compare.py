@@ -196,11 +196,11 @@ def recorded(served, texts, truth="c"):
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])
 def test_a_table_of_predict_is_read(tmp_path, ending):
     old, new = with_labels("a", "b"), with_labels("a", "b", "c")
-    records, lines = recorded(old, ["x", "a, 'b' \""]), tmp_path / "lines"
-    lines.write_text("".join(json.dumps(one) + "\n" for one in records))
+    records = recorded(old, ["x", "a, 'b' \""])
+    lines = [json.dumps(one) for one in records]
     table = Table(["label"], old.card["signatures"]["classify"])
     path = tmp_path / f"old{ending}"
-    WRITERS[ending](lines, path, table)
+    WRITERS[ending](lambda: lines, path, table)
     found = read_records(path, old.card)
     assert [one["inputs"] for one in found] == [r["inputs"] for r in records]
     assert found[1]["keep"] == {"label": "c"}

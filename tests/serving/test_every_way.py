@@ -80,8 +80,9 @@ def test_predict_and_the_server_answer(served, tmp_path):
         order = served.card["signatures"][name]["input_order"]
         row = [inputs[key][0] for key in order]
         path = tmp_path / f"{name}.jsonl"
-        with Answers(str(path), served, name) as file:
-            assert list(file.answer(iter([row] * 3), 2)) == [3]
+        batched = Answers(served, name, batch_size=2)
+        written = batched.write([row] * 3, str(path))
+        assert list(written) == [3]
         lines = path.read_text().splitlines()
         for line in lines:
             found = json.loads(line)["answer"]
