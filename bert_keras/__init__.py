@@ -45,9 +45,13 @@ _MODULES = {
     "extend_model": "text.extension",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
+    "SavedModelHandler": "serving.beam_handler",
     "push_to_hub": "interop.publishing",
     "presets": "interop.downloads",
 }
+
+# Packages that some names need and that may be missing.
+OPTIONAL = ("apache_beam", "keras", "tensorflow", "tensorflow_text")
 
 if TYPE_CHECKING:  # editors and type checkers read these imports
     from bert_keras.errors import InputError as InputError
@@ -68,6 +72,9 @@ if TYPE_CHECKING:  # editors and type checkers read these imports
     )
     from bert_keras.modeling.task_models import BertTagger as BertTagger
     from bert_keras.modeling.weights import enable_lora as enable_lora
+    from bert_keras.serving.beam_handler import (
+        SavedModelHandler as SavedModelHandler,
+    )
     from bert_keras.serving.export import (
         export_saved_model as export_saved_model,
     )
@@ -107,7 +114,7 @@ def _load(name):
         module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
-        if package not in ("keras", "tensorflow", "tensorflow_text"):
+        if package not in OPTIONAL:
             raise
         raise ImportError(
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "

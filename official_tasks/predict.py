@@ -36,10 +36,13 @@ the texts.
 """
 
 import contextlib
+import functools
+import shlex
 
 from absl import flags
 
 from bert_keras import files
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError, format_count
 from official_tasks import progress, script, stopping
 from official_tasks.engine import prediction
@@ -92,13 +95,19 @@ def define_flags():
     flags.DEFINE_integer(
         "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
     )
+    flags.DEFINE_string(
+        "beam",
+        None,
+        "Answer in an Apache Beam pipeline, with these Beam flags: one file of "
+        "answers for each file of --input.",
+    )
     registry.define_task_flags(more={None: DIALECT})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: split to predict.")
     script.applies_only(
         "without --task, --test and --data_dir, which name a task's files",
         lambda v: not _has_task(v),
-        *("input", "format", "signature", "columns", "batch_size"),
+        *("input", "format", "signature", "columns", "batch_size", "beam"),
     )
     script.applies_only(
         "to tables, but --input has lines", _reads_tables, "columns", "keep"
@@ -188,18 +197,19 @@ def _answer(values):
         kinds = {prediction.find_kind(path, values.format) for path in paths}
         if "csv" not in kinds:
             dialect = dialect._replace(separator=None)
-    rows = prediction.Rows(
-        paths,
+    answers = Answers(served, name, values.keep, values.batch_size)
+    wanted = (
         values.format,
         [*columns, *kept],
         [*prediction.list_types(entry), *(False for _ in kept)],
         dialect,
-        notes,
-        ids,
     )
+    if values.beam is not None:
+        _answer_with_beam(values, answers, paths, separator, (wanted, ids))
+        return
+    rows = prediction.Rows(paths, *wanted, notes, ids)
     progress.print_notes(notes)
     printed = len(notes)
-    answers = Answers(served, name, values.keep, values.batch_size)
     counts = answers.write(rows, values.output, values.overwrite, separator)
     progress.show_devices()
     try:
@@ -222,6 +232,32 @@ def _answer(values):
         fraction = answers.truncated / answers.new_rows
         message += f", {fraction:.1%} of these truncated"
     progress.console.print(message)
+
+
+def _answer_with_beam(values, answers, paths, separator, reading):
+    from official_tasks.engine.beam_answers import answer_files
+
+    for flag, path in (("--input", paths[0]), ("--output", values.output)):
+        if path == "-" or is_data_set(path):
+            raise InputError(
+                f"{flag} is {path}, but --beam reads and writes files. Name "
+                "files, or leave --beam out."
+            )
+    shards = answer_files(
+        paths,
+        functools.partial(_read_file, *reading),
+        answers,
+        values.output,
+        shlex.split(values.beam),
+        values.overwrite,
+        separator,
+    )
+    last = f" to {shards[-1]}" if len(shards) > 1 else ""
+    progress.console.print(f"Written to {shards[0]}{last}")
+
+
+def _read_file(wanted, ids, path):
+    return prediction.read_inputs([path], *wanted, optional=ids)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 # isort: split
 import functools
 import os
+import shlex
 
 from absl import flags
 
@@ -56,6 +57,12 @@ def define_flags():
     )
     flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
+    flags.DEFINE_string(
+        "beam",
+        None,
+        "Count the words in an Apache Beam pipeline, with these Beam flags.",
+    )
+    script.applies_only("without --beam", lambda v: v.beam is None, "workers")
     flags.mark_flags_as_required(["input", "output"])
 
 
@@ -68,12 +75,8 @@ def main(values):
         lowercase, strip = resolve_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase
     first = learning.first_pieces(values.size, values.unused)
-    texts = paragraphs(
-        read_documents(values.input, Reading(text_field=values.text_field))
-    )
-    in_workers = functools.partial(in_order, workers=values.workers)
     with progress.bar("Learning tokens") as update:
-        counts = learning.count_words(texts, lowercase, bool(strip), in_workers)
+        counts = _count_words(values, lowercase, bool(strip))
         fraction = learning.accented_fraction(counts)
         if strip is None and lowercase:
             strip = fraction <= learning.MANY_ACCENTS
@@ -96,6 +99,24 @@ def main(values):
         f"{SETTINGS} next to it: {'lower case' if lowercase else 'case kept'}, "
         f"accents {accents}"
     )
+
+
+def _count_words(values, lowercase, strip_accents):
+    reading = Reading(text_field=values.text_field)
+    if values.beam is not None:
+        from bert_keras.data.beam import count_words_of_files
+
+        return count_words_of_files(
+            values.input,
+            reading,
+            lowercase,
+            strip_accents,
+            f"{values.output}.counts",
+            shlex.split(values.beam),
+        )
+    texts = paragraphs(read_documents(values.input, reading))
+    in_workers = functools.partial(in_order, workers=values.workers)
+    return learning.count_words(texts, lowercase, strip_accents, in_workers)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ batches are in memory at a time; their answers are a part, see `parts.py`.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.serving.batches import answer_in_batches
 from official_tasks.engine.answer_formats import (
     MAX_LABELS,
     VECTOR,
@@ -53,12 +55,16 @@ class Answers:
     def __init__(self, served, signature, keep=(), batch_size=32):
         self.served, self.signature = served, signature
         self.entry = served.card["signatures"][signature]
-        self.model = served.card["fingerprint"][:12]
-        self.inputs, self.keep = self.entry["input_order"], list(keep)
-        self.batch_size = batch_size
+        self.keep, self.batch_size = list(keep), batch_size
+        self.format = LineFormat(
+            served.card["fingerprint"][:12],
+            signature,
+            self.entry["input_order"],
+            self.keep,
+            self.entry.get("labels", ()),
+        )
         self.rows = self.new_rows = self.truncated = 0
         self._has_ids = False
-        self._encoders = {}  # output -> function that replaces `_as_json`
 
     def write(self, rows, path, overwrite=False, separator=None):
         """Write the answers to all rows; yield the number of rows so far.
@@ -85,21 +91,8 @@ class Answers:
         if path == "-" or os.path.exists(path) and not os.path.isfile(path):
             yield from self._print(groups, path)
             return
-        write = find_writer(path, self.entry)
-        if write is write_npy:
-            self._encoders = {VECTOR: encode_vector}
-        if files.exists(f"{path}.unfinished"):
-            raise InputError(
-                f"{path}.unfinished has answers of an earlier version, which "
-                "cannot be continued. Remove it, or name another --output."
-            )
-        settings = {
-            "model": self.model,
-            "signature": self.signature,
-            "keep": self.keep,
-            "separator": separator,
-            "batch_size": self.batch_size,
-        }
+        write = self.choose_writer(path)
+        settings = self.describe(separator)
         with open_parts(path, settings, overwrite) as parts:
             yield from parts.make(groups, self._make_part)
             self.rows = parts.rows
@@ -113,10 +106,36 @@ class Answers:
             table = Table(keep, self.entry, separator)
             parts.join(lambda partial: write(lines, partial, table))
 
+    def choose_writer(self, path):
+        """Return the function that writes the format of `path`.
+
+        Raises:
+            InputError: see `write`.
+        """
+        write = find_writer(path, self.entry)
+        if write is write_npy:
+            self.format = dataclasses.replace(self.format, packs_vectors=True)
+        if files.exists(f"{path}.unfinished"):
+            raise InputError(
+                f"{path}.unfinished has answers of an earlier version, which "
+                "cannot be continued. Remove it, or name another --output."
+            )
+        return write
+
+    def describe(self, separator=None):
+        """Return all that the answers depend on, except the rows, as JSON."""
+        return {
+            "model": self.format.model,
+            "signature": self.signature,
+            "keep": self.keep,
+            "separator": separator,
+            "batch_size": self.batch_size,
+        }
+
     def _split(self, rows):
         while group := list(islice(rows, BATCHES_AT_ONCE * self.batch_size)):
             # An output has a column of ids if a row has an id.
-            self._has_ids |= any(ID in self._name_values(x)[1] for x in group)
+            self._has_ids |= any(map(self.format.has_id, group))
             yield group
 
     def _print(self, groups, path):
@@ -134,38 +153,47 @@ class Answers:
 
     def _make_part(self, rows, before):
         """Return the JSONL lines of a group of rows as bytes."""
-        answers = _answer_in_batches(
+        answers = answer_in_batches(
             getattr(self.served, self.signature),
-            [row[: len(self.inputs)] for row in rows],
+            [row[: len(self.format.inputs)] for row in rows],
             self.batch_size,
-            self.entry.get("labels", ()),
-            self._encoders,
         )
         self.new_rows += len(rows)
         self.truncated += sum(bool(x.get("truncated")) for x in answers)
-        lines = [
-            self._format_line(number, *self._name_values(row), answer)
-            for number, (row, answer) in enumerate(
-                zip(rows, answers, strict=True), before
-            )
-        ]
+        pairs = zip(rows, answers, strict=True)
+        lines = (self.format(n, *pair) for n, pair in enumerate(pairs, before))
         return "".join(lines).encode()
 
-    def _name_values(self, row):
-        """Return a row as two dicts: input -> value, kept column -> value."""
-        count, end = len(self.inputs), len(self.inputs) + len(self.keep)
-        inputs = dict(zip(self.inputs, row[:count], strict=True))
-        keep = dict(zip(self.keep, row[count:end], strict=True))
-        return inputs, {ID: row[end], **keep} if any(row[end:]) else keep
 
-    def _format_line(self, number, inputs, keep, answer):
+@dataclasses.dataclass(frozen=True)
+class LineFormat:
+    """Function that makes a JSONL line from a row and the model's outputs.
+
+    Args:
+        model: start of the model's fingerprint.
+        signature: name of the signature.
+        inputs: names of the signature's inputs.
+        keep: see `Answers`.
+        labels: the model's labels.
+        packs_vectors: True for the lines of an .npy output.
+    """
+
+    model: str
+    signature: str
+    inputs: list[str]
+    keep: list[str]
+    labels: list[str]
+    packs_vectors: bool = False
+
+    def __call__(self, number, row, outputs):
+        inputs, keep = self._name_values(row)
         record = {
             "row": number,
             "model": self.model,
             "signature": self.signature,
             "inputs": inputs,
             **({"keep": keep} if keep else {}),
-            "answer": answer,
+            "answer": {k: self._encode(k, outputs[k]) for k in sorted(outputs)},
         }
         try:
             line = json.dumps(record, ensure_ascii=False, allow_nan=False)
@@ -177,25 +205,24 @@ class Answers:
             ) from None
         return line + "\n"
 
+    def has_id(self, row):
+        """Return True if a row has an id."""
+        return ID in self._name_values(row)[1]
 
-def _answer_in_batches(signature, rows, batch_size, labels, encoders):
-    lengths = [sum(len(str(value)) for value in row) for row in rows]
-    order = np.argsort(lengths, kind="stable")
-    answers = [None] * len(rows)
-    for first in range(0, len(rows), batch_size):
-        batch = order[first : first + batch_size]
-        columns = zip(*[rows[i] for i in batch], strict=True)
-        outputs = signature(*map(list, columns))
-        if len(labels) > MAX_LABELS and "probabilities" in outputs:
-            outputs["probabilities"] = [
-                _find_best(row, labels) for row in outputs["probabilities"]
-            ]
-        for index, i in enumerate(batch):
-            answers[i] = {
-                name: encoders.get(name, _as_json)(outputs[name][index])
-                for name in sorted(outputs)
-            }
-    return answers
+    def _name_values(self, row):
+        """Return a row as two dicts: input -> value, kept column -> value."""
+        count, end = len(self.inputs), len(self.inputs) + len(self.keep)
+        inputs = dict(zip(self.inputs, row[:count], strict=True))
+        keep = dict(zip(self.keep, row[count:end], strict=True))
+        return inputs, {ID: row[end], **keep} if any(row[end:]) else keep
+
+    def _encode(self, name, value):
+        """Return an output as a JSON value."""
+        if name == VECTOR and self.packs_vectors:
+            return encode_vector(value)
+        if name == "probabilities" and len(self.labels) > MAX_LABELS:
+            return _find_best(value, self.labels)
+        return _as_json(value)
 
 
 def _find_best(probabilities, labels):

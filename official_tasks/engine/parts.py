@@ -15,7 +15,7 @@ from official_tasks.overwriting import refuse_input_as_output
 PARTS = ".parts"  # suffix of the folder of an output's parts
 _JOINED = "output"  # the stage of the run that makes the output
 _NAME = re.compile(r"(\d{6,})-([0-9a-f]{12})-([0-9a-f]{12})")
-_FIX = "Name another --output, or add --overwrite to replace it."
+FIX = "Name another --output, or add --overwrite to replace it."
 
 
 def refuse_inputs(path, *inputs):
@@ -79,7 +79,7 @@ class Parts:
             if known != files.sha256(path):
                 raise InputError(
                     f"{path} exists, with other content than this command "
-                    f"writes. {_FIX}"
+                    f"writes. {FIX}"
                 )
 
     def make(self, groups, make_part):
@@ -117,7 +117,7 @@ class Parts:
 
     def _refuse_rows(self):
         holder = self._path if self._finished else self._run.path
-        raise InputError(f"{holder} was made from other rows. {_FIX}")
+        raise InputError(f"{holder} was made from other rows. {FIX}")
 
     def contents(self):
         """Yield the bytes of each part, in order.

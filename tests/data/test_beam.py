@@ -29,9 +29,11 @@ from tests.support.data_samples import (
     in_small_parts,
     write_texts,
 )
+from tests.support.run_script import call_script
 from tests.support.script_flags import parse_flags
 from tests.support.tfds_samples import write
 from tools import create_pretraining_data as script
+from tools import train_vocabulary
 
 RULES = SamplingRules(16, 3)
 # Without this location, Beam would download its runner Prism.
@@ -300,6 +302,39 @@ def test_too_few_documents_and_no_beam_are_named(
     with pytest.raises(InputError, match="at least two documents"):
         create(one, tokenizer, tmp_path / "out", held_out_share=0)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_vocabulary_by_beam_has_the_bytes_of_a_local_one(text, tmp_path):
+    reason = "needs pip install 'bert_keras[beam]'"
+    pytest.importorskip("apache_beam", reason=reason)
+    flags = "--min_count=1", "--size=80", f"--input={text}"
+    for name, *more in (["local"], ["beam", f"--beam={' '.join(DIRECT)}"]):
+        output = f"--output={tmp_path}/{name}/vocab.txt"
+        call_script(
+            train_vocabulary.__file__, *flags, output, *more, folder=tmp_path
+        )
+    assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+    learned = (tmp_path / "beam" / "vocab.txt").read_text().split()
+    assert len(learned) > 40 and any(len(t) > 3 for t in learned[5:])
+
+
+def test_counts_by_beam_are_those_of_all_files(tmp_path):
+    reason = "needs pip install 'bert_keras[beam]'"
+    pytest.importorskip("apache_beam", reason=reason)
+    (tmp_path / "a.txt").write_text("Low low\nlower")
+    (tmp_path / "b.txt").write_text("lower, Café")
+    arguments = str(tmp_path / "*.txt"), Reading(), True, False
+    work = tmp_path / "counts"
+    counts = beam.count_words_of_files(*arguments, str(work), DIRECT)
+    assert counts == {"low": 2, "lower": 2, ",": 1, "café": 1}
+    assert not work.exists()
+    (tmp_path / "b.txt").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="b.txt, line 1, is not UTF-8") as info:
+        beam.count_words_of_files(*arguments, str(work), DIRECT)
+    assert "running" not in str(info.value)
+    assert not work.exists()
+    with pytest.raises(InputError, match="tfds:x is a data set"):
+        beam.count_words_of_files("tfds:x", *arguments[1:], str(work), DIRECT)
 
 
 def test_workers_are_refused_with_beam(monkeypatch):

@@ -114,7 +114,8 @@ API = {
     "align_words learn_vocabulary extend_vocabulary extend_model",
     "Training": "adamw lamb make_strategy InBatchNegatives CosineRegression "
     "Triplet CoSENT Matryoshka enable_lora save_lora load_lora InputError",
-    "Saving and serving": "export_saved_model load_saved_model push_to_hub "
+    "Saving and serving": "export_saved_model load_saved_model "
+    "SavedModelHandler push_to_hub "
     "presets",
 }
 

@@ -1,0 +1,65 @@
+"""A model handler with which Apache Beam calls an exported model."""
+
+from typing import Any
+
+from apache_beam.ml.inference.base import ModelHandler, PredictionResult
+
+from bert_keras.files import PathLike
+from bert_keras.serving.batches import BATCHES_AT_ONCE, answer_in_batches
+
+
+class SavedModelHandler(ModelHandler):
+    """Model handler of `apache_beam.ml.inference.base.RunInference`.
+
+    Each worker process loads the model once. The rows that Beam gives to a
+    worker together are sorted by length, and computed in batches.
+
+    Args:
+        folder: folder of `export_saved_model`, the same on all workers. It may
+            be remote, such as `gs://bucket/served`.
+        signature: name of the signature; None means the model's default one.
+        batch_size: rows of a batch.
+
+    Examples:
+        >>> import apache_beam as beam
+        >>> from apache_beam.ml.inference.base import RunInference
+        >>> handler = SavedModelHandler("gs://bucket/served")
+        >>> answers = beam.Create(["A goat."]) | RunInference(handler)
+    """
+
+    def __init__(
+        self,
+        folder: PathLike,
+        signature: str | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        rows = batch_size * BATCHES_AT_ONCE
+        super().__init__(min_batch_size=rows, max_batch_size=rows)
+        self._folder, self._signature = folder, signature
+        self._batch_size = batch_size
+
+    def load_model(self) -> Any:
+        from bert_keras.serving.load import load_saved_model
+
+        served = load_saved_model(self._folder)
+        return getattr(served, self._signature or served.card["default"])
+
+    def run_inference(self, batch, model, inference_args=None):
+        """Return a `PredictionResult` for each row of a batch.
+
+        Args:
+            batch: list of rows. A row is the signature's input, such as a text,
+                or a list with a value for each input of the signature.
+            model: the result of `load_model`.
+            inference_args: unused.
+
+        Returns:
+            list of `PredictionResult(example, inference)`: the row, and a dict
+            of output name -> value.
+        """
+        rows = [[row] if isinstance(row, str) else list(row) for row in batch]
+        answers = answer_in_batches(model, rows, self._batch_size)
+        return [
+            PredictionResult(row, answer)
+            for row, answer in zip(batch, answers, strict=True)
+        ]
