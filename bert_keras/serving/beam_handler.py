@@ -23,6 +23,7 @@ class SavedModelHandler(ModelHandler):
     Examples:
         >>> import apache_beam as beam
         >>> from apache_beam.ml.inference.base import RunInference
+        >>> from bert_keras import SavedModelHandler
         >>> handler = SavedModelHandler("gs://bucket/served")
         >>> answers = beam.Create(["A goat."]) | RunInference(handler)
     """

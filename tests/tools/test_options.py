@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import bert_keras
+from bert_keras.data import beam
+from bert_keras.data.corpus import Reading
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import (
     evaluate,
@@ -19,12 +21,14 @@ from official_tasks import (
 )
 from official_tasks.commands import find_commands
 from official_tasks.engine import (
+    beam_answers,
     folds,
     leaderboard,
     masked_lm,
     models,
     prediction,
     runs,
+    scoring,
     training,
 )
 from official_tasks.engine.hyperparameters import Hyperparameters
@@ -226,6 +230,7 @@ OPTIONS = {
         "keep": ("c", "d"),
         "batch_size": 5,
         "split": "dev",
+        "beam": "--runner=R --x=y",
     },
     reproduce: {
         "table": "5",
@@ -268,6 +273,7 @@ OPTIONS = {
         "min_count": 4,
         "unused": 3,
         "workers": 77,
+        "beam": "--runner=R --x=y",
     },
     extend_vocabulary: {
         **TEXT,
@@ -643,7 +649,7 @@ def test_every_option_of_evaluate_reaches_the_score(
     assert (model, [*texts], length) == ("m", ["the ship"], 18)
     assert scored.named == {"seed": 11}
     monkeypatch.setattr(masked_lm, "score_masked_lm", lambda *_, **__: {"a": 1})
-    files = record(leaderboard, "new_files")
+    files = record(scoring, "new_files")
     output = {"output": "o", "overwrite": True}
     with pytest.raises(Reached):
         evaluate.main(parse(evaluate, monkeypatch, **mlm, **output))
@@ -666,7 +672,7 @@ def test_every_option_of_predict_reaches_the_answers(monkeypatch, record):
     task = types.SimpleNamespace()
     monkeypatch.setattr(registry, "task_from_flags", lambda _: (task, {}))
     monkeypatch.setattr(registry, "complete_flags", lambda _: None)
-    called = record(leaderboard, "predict_task")
+    called = record(scoring, "predict_task")
     names = ("task", "output", "overwrite", "split", "keep")
     words = {name: given[name] for name in names}
     with pytest.raises(Reached):
@@ -703,37 +709,41 @@ def test_every_option_of_predict_reaches_the_answers(monkeypatch, record):
     monkeypatch.setattr(
         prediction, "choose_signature", lambda *_: ("s", entry, ["a", "b"])
     )
+    answers = record(predict, "Answers")
+    run()
+    assert answers.arguments == ("served", "s", keep, 5)
+    monkeypatch.setattr(predict, "Answers", FakeAnswers)
+    by_beam = record(beam_answers, "answer_files")
+    run()
+    paths, read, made, *others = by_beam.arguments
+    assert isinstance(made, FakeAnswers) and paths == ["texts.tsv"]
+    others_given = ["--runner=R", "--x=y"], True, ";"
+    assert others == ["answers.csv", *others_given]
+    del given["beam"]
     rows = record(prediction, "Rows")
     run()
     paths, kind, columns, lists, dialect_read, *_ = rows.arguments
     assert (paths, kind) == (["texts.tsv"], "csv")
     assert columns == ["a", "b", *keep, "id"] and lists == [False] * 5
     assert dialect_read == (";", "iso8859-1")
-    monkeypatch.setattr(
-        prediction, "Rows", lambda *_: types.SimpleNamespace(total=0)
-    )
-    answers = record(predict, "Answers")
+    assert read.args == ((kind, columns, lists, dialect_read), ["id"])
+    monkeypatch.setattr(prediction, "Rows", FakeRows)
+    written = record(FakeAnswers, "write")
     run()
-    assert answers.arguments == ("answers.csv", "served", "s", keep, True)
-    assert answers.named == {"separator": ";"}
-    monkeypatch.setattr(predict, "Answers", FakeAnswers)
-    monkeypatch.setattr(progress, "show_devices", lambda: None)
-    monkeypatch.setattr(predict, "iter", lambda rows: rows, raising=False)
-    batches = record(FakeAnswers, "answer")
-    run()
-    assert batches.arguments[-1] == 5
+    assert written.arguments[-3:] == ("answers.csv", True, ";")
+
+
+class FakeRows(types.SimpleNamespace):
+    total = 0
+
+    def __init__(self, *_):
+        pass
 
 
 class FakeAnswers:
-    done, answer = 0, None
+    write = None
 
-    def __init__(self, *_, **__):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def __init__(self, *_):
         pass
 
 
@@ -772,7 +782,7 @@ def test_every_option_of_reproduce_reaches_the_commands(
 def test_every_option_of_create_pretraining_data_reaches_the_build(
     monkeypatch, record
 ):
-    from bert_keras.data import beam, pretraining_data
+    from bert_keras.data import pretraining_data
     from bert_keras.data.corpus import Reading
     from bert_keras.data.sampling import SamplingRules
 
@@ -821,7 +831,17 @@ def test_every_option_of_a_vocabulary_reaches_its_computation(
     tmp_path.joinpath("i.jsonl").write_text('{"t": "Été à la mer"}\n')
     tmp_path.joinpath("old.txt").write_text("[PAD]\n")
     tmp_path.joinpath("v.txt").write_text("is overwritten")
-    given = OPTIONS[train_vocabulary]
+    given = dict(OPTIONS[train_vocabulary])
+    by_beam = record(beam, "count_words_of_files")
+    del given["workers"]
+    with pytest.raises(Reached):
+        train_vocabulary.main(parse(train_vocabulary, monkeypatch, **given))
+    assert by_beam.arguments == (
+        *("i.jsonl", Reading(text_field="t"), False, False, "v.txt.counts"),
+        ["--runner=R", "--x=y"],
+    )
+    given["workers"] = 77
+    del given["beam"]
     values = parse(train_vocabulary, monkeypatch, **given)
     counted = record(train_vocabulary.learning, "count_words")
     with pytest.raises(Reached):
