@@ -82,7 +82,7 @@ class CountFile:
     strip_accents: bool
 
     def __call__(self, path: str):
-        texts = paragraphs(read_file(path, path, "", self.reading))
+        texts = paragraphs(read_file(path, path, self.reading))
         counts = count_words(texts, self.lowercase, self.strip_accents)
         yield from counts.items()
 

@@ -121,7 +121,8 @@ def test_features_on_disk_are_those_that_were_extracted(tmp_path):
     assert write(path) == [*vectors.shape]
     with np.load(path) as read:
         assert read["features"].dtype == np.float16
-        np.testing.assert_array_equal(read["features"], vectors)
+        # The last bit depends on the other rows of a batch.
+        np.testing.assert_allclose(read["features"], vectors, rtol=2**-10)
         splits = read["row_splits"]
         own = read["features"][splits[3] : splits[4]]
         np.testing.assert_array_equal(own, found[3].vectors)
@@ -243,7 +244,7 @@ def test_an_interrupted_script_is_continued_and_a_finished_one_repeated(
     for _ in range(2):  # the second call finds a finished output
         done = extract_features(tmp_path, output)
         assert done.returncode == 0, done.stderr
-        assert "7 vectors of size 32, for 5 texts" in done.stdout
+        assert "8 vectors of size 32, for 5 texts" in done.stdout
         assert (tmp_path / name).read_bytes() == expected
         assert asked == [[["in", "Bern"], ["in"]]]
     for flag in ("--recipe=last", "--sequence_length=16", "--per=word_mean"):

@@ -796,7 +796,7 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
 
 def test_a_slow_step_is_shown_at_once():
     shown = []
-    state = types.SimpleNamespace(step=0)
+    state = types.SimpleNamespace(progress=types.SimpleNamespace(step=0))
     meter = Meter(
         lambda step, _, note: shown.append((step, note)), state, 100, int
     )
