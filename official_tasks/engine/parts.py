@@ -41,8 +41,7 @@ def open_parts(path, settings, overwrite=False, model_files=()):
             other settings, or `path` exists, is not the output of the same
             settings, and `overwrite` is False.
     """
-    if not files.is_remote(path):  # in a bucket, a file has any name
-        files.refuse_folder(path)
+    files.refuse_folder(path)
     folder = path + PARTS
     if overwrite and files.is_file(os.path.join(folder, SETTINGS)):
         lock = FolderLock(folder)

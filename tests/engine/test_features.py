@@ -43,7 +43,7 @@ def write(path, texts=TEXTS):
             extract.make_part(texts[:2], 0),
             extract.make_part(texts[2:], 2),
         ]
-    return write_features(path, lambda: iter(parts), path)
+    return write_features(str(path), lambda: iter(parts), str(path))
 
 
 def test_each_recipe_reads_the_layers_that_its_name_says():
