@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import files, remote_files
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 from bert_keras.serving.load import load_saved_model
@@ -664,26 +664,6 @@ def test_a_finished_command_ends_at_once_when_it_is_repeated(tmp_path, name):
     path.unlink()
     assert answered(path, served).new_rows == len(TEXTS)
     assert path.read_bytes() == before
-
-
-def test_an_output_may_be_remote(tmp_path, monkeypatch):
-    # Unlike a bucket, ram:// takes each start of a path for a folder.
-    find = remote_files.find_status
-
-    def find_as_in_a_bucket(path):
-        status = find(path)
-        is_start = status and status.is_directory and path.endswith(".csv")
-        return None if is_start else status
-
-    monkeypatch.setattr(remote_files, "find_status", find_as_in_a_bucket)
-    path, local = f"ram://{tmp_path.name}/out.csv", tmp_path / "out.csv"
-    answered(local)
-    answered(path, stop_after=0)
-    answered(path)
-    assert files.read_bytes(path, None) == local.read_bytes()
-    assert answered(path).new_rows == 0
-    with pytest.raises(InputError, match="other rows"):
-        answered(path, rows=TEXTS[:9])
 
 
 def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
