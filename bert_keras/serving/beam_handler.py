@@ -1,5 +1,6 @@
 """A model handler with which Apache Beam calls an exported model."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
@@ -45,7 +46,12 @@ class SavedModelHandler(ModelHandler):
         served = load_saved_model(self._folder)
         return getattr(served, self._signature or served.card["default"])
 
-    def run_inference(self, batch, model, inference_args=None):
+    def run_inference(
+        self,
+        batch: Sequence[Any],
+        model: Callable[..., dict[str, Any]],
+        inference_args: dict[str, Any] | None = None,
+    ) -> list[PredictionResult]:
         """Return a `PredictionResult` for each row of a batch.
 
         Args:

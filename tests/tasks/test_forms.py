@@ -515,7 +515,7 @@ def test_words_that_are_joined_to_their_labels_are_refused(tmp_path, sign):
     found = read_tagged(path, text)
     assert [x.words for x in found] == [("Ada", "ran"), ("home", "now")]
     # Some words have such a sign.
-    (found,) = read_tagged(path, f"and{sign}or CC\nOla B{sign}PER\n")
+    (found,) = read_tagged(path, f"and{sign}or B{sign}CC\nOla B{sign}PER\n")
     assert found.words == (f"and{sign}or", "Ola")
 
 
