@@ -6,7 +6,7 @@ from typing import Any
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from bert_keras.files import PathLike
-from bert_keras.serving.batches import BATCHES_AT_ONCE, answer_in_batches
+from bert_keras.serving.many_rows import BATCHES_AT_ONCE, answer_in_batches
 
 
 class SavedModelHandler(ModelHandler):

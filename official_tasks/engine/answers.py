@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.serving.batches import answer_in_batches
+from bert_keras.serving.many_rows import answer_in_batches
 from official_tasks.engine.answer_formats import (
     MAX_LABELS,
     VECTOR,

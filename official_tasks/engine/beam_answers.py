@@ -8,7 +8,7 @@ from bert_keras import files
 from bert_keras.data.beam import open_pipeline
 from bert_keras.errors import InputError
 from bert_keras.run_folder import SETTINGS
-from bert_keras.serving.batches import BATCHES_AT_ONCE
+from bert_keras.serving.many_rows import BATCHES_AT_ONCE
 from official_tasks.engine.answer_formats import Table
 from official_tasks.engine.answers import Answers, LineFormat
 from official_tasks.engine.parts import FIX, PARTS, open_parts
