@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.serving.many_rows import answer_in_batches
+from bert_keras.serving.many_rows import BATCHES_AT_ONCE, answer_in_batches
 from official_tasks.engine.answer_formats import (
     MAX_LABELS,
     VECTOR,
@@ -27,7 +27,6 @@ from official_tasks.engine.answer_formats import (
 from official_tasks.engine.parts import open_parts
 from official_tasks.tasks.forms.cells import ID
 
-BATCHES_AT_ONCE = 16  # the rows of this many batches are sorted by length
 BEST_LABELS = 10  # labels to write if a model has more than `MAX_LABELS`
 
 
