@@ -38,6 +38,7 @@ TABLES = {
     ".csv": {},
     ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
 }
+BY_INDEX = ("label_index", "probabilities")  # outputs that number the labels
 PROBABILITY = "probability_"  # start of the columns that predict writes
 MAX_NAMES = 20  # labels to print; of changed rows, those with the most
 
@@ -142,11 +143,40 @@ def note_labels(records, labels):
     only = {"records": {*named, *best} - {*labels}}
     if best:  # the records name all labels, or the ten best of each answer
         only["export"] = {*labels} - {*named, *best}
-    return [
+    notes = [
         f"labels of only the {side}: {', '.join(sorted(some)[:MAX_NAMES])}"
         for side, some in only.items()
         if some and labels
     ]
+    if _has_other_labels(records, labels) and not best:
+        notes.append(
+            "the labels differ, so only the output 'label' is compared, not "
+            "indices and probabilities without names"
+        )
+    return notes
+
+
+def _has_other_labels(records, labels):
+    """Return True if an index or a number of probabilities is of other labels.
+
+    Args:
+        records: list of dict; see `read_records`.
+        labels: labels of the export; [] if it has none.
+    """
+    index_of = {name: index for index, name in enumerate(labels)}
+    for answer in (record["answer"] for record in records):
+        pairs = zip(
+            np.ravel(answer.get("label", [])).tolist(),
+            np.ravel(answer.get("label_index", [])).tolist(),
+            strict=False,
+        )
+        values = answer.get("probabilities", [])
+        if labels and (
+            any(name and index_of.get(name) != i for name, i in pairs)
+            or (values and not _by_label(values) and len(values) != len(labels))
+        ):
+            return True
+    return False
 
 
 def _by_label(old):
@@ -183,6 +213,7 @@ def compare(records, served, worst=5, label=None):
         )
     for signature, group in groups.items():
         entry = served.card["signatures"][signature]
+        differ = _has_other_labels(group, entry.get("labels", []))
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
             columns = (
@@ -193,8 +224,12 @@ def compare(records, served, worst=5, label=None):
             for row, record in enumerate(batch):
                 missing |= record["answer"].keys() - answers.keys()
                 for name in sorted(record["answer"].keys() & answers.keys()):
+                    is_named = _by_label(record["answer"][name])
+                    if differ and name in BY_INDEX and not is_named:
+                        continue
                     case = _make_case(record, name, answers[name][row], entry)
-                    cases.setdefault(name, []).append(case)
+                    if case is not None:
+                        cases.setdefault(name, []).append(case)
     summaries = {name: _summarize(some, worst) for name, some in cases.items()}
     if label is not None:
         scores = score_labels(cases.get("label", []), label)
@@ -203,7 +238,10 @@ def compare(records, served, worst=5, label=None):
 
 
 def _make_case(record, name, new, entry):
-    """Return the old and the new value of an output, and their difference."""
+    """Return the old and the new value of an output, and their difference.
+
+    The result is None if the values are of labels that only one model has.
+    """
     old, output = record["answer"][name], entry["outputs"][name]
     # Recorded lists of a server are padded; new lists are not.
     if output["padded"]:
@@ -214,6 +252,8 @@ def _make_case(record, name, new, entry):
     if by_label and "labels" in entry:
         found = dict(zip(entry["labels"], new, strict=True))
         common = [label for label in by_label if label in found]
+        if not common:
+            return None
         old, new = ([x[n] for n in common] for x in (by_label, found))
     a, b = np.asarray(old), np.asarray(new)
     if a.dtype.kind == b.dtype.kind == "f":

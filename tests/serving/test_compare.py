@@ -220,15 +220,31 @@ def test_a_table_of_predict_is_read(tmp_path, ending):
         read_records(path, old.card)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("abc", "abcd", False),
+        ("abx", "abc", False),
+        ("acb", "bac", False),
+        ("abc", "abc", True),
+    ],
+)
+def test_labels_that_differ_are_named_and_not_compared_by_index(
+    old, new, is_same
+):
+    records, served = recorded(with_labels(*old), ["x"]), with_labels(*new)
+    notes = note_labels(records, [*new])
+    assert any("the labels differ" in note for note in notes) != is_same
+    compared = {*compare(records, served)}
+    assert "label" in compared
+    assert ({"probabilities", "label_index"} <= compared) == is_same
+    assert "probabilities" not in compared or is_same
+
+
 def test_labels_of_one_model_are_named_and_the_common_ones_compared():
     records = recorded(with_labels("a", "x"), ["one", "two"])
-    assert note_labels(records, ["a", "b", "c"]) == [
-        "labels of only the records: x"
-    ]
-    # Without names, an index or a list of other length is another answer.
-    found = compare(records, with_labels("a", "b", "c"))
-    assert found["probabilities"]["equal"] == found["label_index"]["equal"] == 0
-    assert "greatest_difference" not in found["probabilities"]
+    first, _ = note_labels(records, ["a", "b", "c"])
+    assert first == "labels of only the records: x"
     named = [{"label": "x", "probability": 0.6}]
     named += [{"label": "a", "probability": 0.25}]
     for record in records:
@@ -240,6 +256,8 @@ def test_labels_of_one_model_are_named_and_the_common_ones_compared():
     assert found["greatest_difference"] == 0.25
     found = compare(records, with_labels("a", "x", "c"))["probabilities"]
     assert found["greatest_difference"] == pytest.approx(0.6)
+    none = compare(records, with_labels("b", "c"))  # no label is common
+    assert "probabilities" not in none
     for entry in (served := with_labels("a", "b")).card["signatures"].values():
         del entry["labels"]  # an output without labels has no common label
     assert compare(records, served)["probabilities"]["equal"] == 0
