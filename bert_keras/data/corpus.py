@@ -53,10 +53,14 @@ _MARKS = {
 }
 # Beginning of a file whose text stands between marks -> its form.
 _MARKED_UP = {
-    rb"(?:<!--.*?-->\s*)*<(?:!doctype|html|head|body)\b": "an HTML page",
-    rb"<\?xml\b": "an XML file",
+    rb"(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype|html|head|body)[\s>]": (
+        "an HTML page"
+    ),
+    rb"<\?xml\s+version": "an XML file",
     rb"\{\\rtf\d": "an RTF document",
-    rb"WEBVTT\b": "a file of subtitles (WebVTT)",
+    rb"(?-i:WEBVTT(?:[ \t][^\n]*)?\r?\n).*-->": (
+        "a file of subtitles (WebVTT)"
+    ),
     rb"\d+\s+\d+:\d\d:\d\d,\d+ --> ": "a file of subtitles (SubRip)",
 }
 _SAMPLE = 50_000  # bytes to read from a file to find its layout

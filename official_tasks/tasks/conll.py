@@ -244,6 +244,9 @@ def _refuse_pairs(path, lines):
     """Raise if each line has several words, each joined to its label."""
     rows = [row for line in lines if (row := split_words(line))]
     rows = [row for row in rows if row[0] != DOCUMENT]
+    has_tabs = all("\t" in line for line in lines if line.strip())
+    if has_tabs:  # a word and its label
+        return
     if any(len(row) > 1 for row in rows) and all(
         _PAIR.fullmatch(cell) for row in rows for cell in row
     ):

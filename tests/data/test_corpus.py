@@ -263,6 +263,7 @@ def test_bytes_that_are_not_utf_8_are_named_with_their_place(
         (b"WARC/1.0\r\nWARC-Type: x\r\n", "is a WARC file"),
         (b"\xef\xbb\xbf\n<!DOCTYPE html>\n<p>A.</p>", "is an HTML page"),
         (b"<!-- saved -->\n<HTML lang='en'><body>", "is an HTML page"),
+        (b"<!-- a -->\n" * 300 + b"<html>", "is an HTML page"),
         (b'<?xml version="1.0"?>\n<TEI/>', "is an XML file"),
         (b"{\\rtf1\\ansi A text.}", "is an RTF document"),
         (b"WEBVTT\n\n00:01.000 --> 00:04.000\nA.", "subtitles .WebVTT.*.txt"),
@@ -278,6 +279,23 @@ def test_a_corpus_in_another_format_is_called_by_its_name(
     path.write_bytes(gzip.compress(content) if "gz" in name else content)
     with pytest.raises(InputError, match=advice):
         read(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WebVTT (Web Video Text Tracks) is a form for subtitles.",
+        "WEBVTT is a form for subtitles.",
+        "<body-part> is a token.",
+        "<?xml is how each such file starts.",
+        "<!-- a -->\n" * 300 + "A text.",  # in no time
+    ],
+)
+def test_a_text_about_marks_is_a_text(tmp_path, text):
+    path = tmp_path / "a.md"
+    path.write_text(text)
+    (document,) = read(path)
+    assert document.paragraphs
 
 
 def test_a_single_nul_is_no_other_format(tmp_path):

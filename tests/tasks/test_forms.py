@@ -519,6 +519,12 @@ def test_words_that_are_joined_to_their_labels_are_refused(tmp_path, sign):
     assert found.words == (f"and{sign}or", "Ola")
 
 
+def test_two_columns_of_tabs_are_words_and_labels(tmp_path):
+    text = "A/B\tB_PER\nC/D\tI_PER\n"
+    (found,) = read_tagged(tmp_path / "a.txt", text)
+    assert found.words == ("A/B", "C/D")
+
+
 def test_comments_are_no_words_beside_labels_without_prefixes(tmp_path):
     text = "# d1\nOla PER\nran O\n\n# d2\nBo PER\n"
     found = read_tagged(tmp_path / "a.txt", text)

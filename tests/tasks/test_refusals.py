@@ -148,7 +148,7 @@ FILES = [
         tags_task,
         "a.csv",
         "Ada,B-PER\nran,O\n",
-        "looks like a word and its label. Give --task=ner.* tabs",
+        "the first line is a word and its label, give --task=ner.* tabs",
     ),
     (
         tags_task,

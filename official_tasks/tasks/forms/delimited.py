@@ -162,15 +162,15 @@ def _separator_hint(header, kind, dialect):
         name = "" if kind == ".csv" else "name it .csv, and "
         return f". If blanks separate its columns, {name}give --separator=' '"
     if len(header) > 1 or separator is None:
-        if len(header) > 1 and is_full_label(header[-1]):
+        hint = ". Set the flag of the missing column to one of these"
+        if len(header) == 2 and is_full_label(header[1]):
             return (
-                ". The first line looks like a word and its label. Give "
-                "--task=ner for such a file, with tabs between its columns, or "
-                "add a line of names"
+                f"{hint}. Or, if the first line is a word and its label, give "
+                "--task=ner and separate the columns by tabs"
             )
         is_data = any(read_number(x) is not None for x in header)
         data = ", or add a line of names: these look like data" * is_data
-        return f". Set the flag of the missing column to one of these{data}"
+        return f"{hint}{data}"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
