@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import os
+import uuid
 import zlib
 from collections.abc import Callable, Iterable
 
@@ -17,6 +18,21 @@ from bert_keras.text.learning import count_words
 COUNT_SHARDS = 64  # files that the counts of words are written to
 
 
+def import_beam():
+    """Return the module `apache_beam`.
+
+    Raises:
+        InputError: Apache Beam is not installed.
+    """
+    try:
+        import apache_beam as beam
+    except ImportError as error:
+        raise InputError(
+            f"Apache Beam is not installed: {install_command('beam')}."
+        ) from error
+    return beam
+
+
 @contextlib.contextmanager
 def open_pipeline(flags: Iterable[str] = ()):
     """Yield `apache_beam` and a pipeline that runs at the end of the context.
@@ -25,17 +41,18 @@ def open_pipeline(flags: Iterable[str] = ()):
         flags: pipeline options of Beam, such as `--runner=FlinkRunner`.
 
     Raises:
-        InputError: Apache Beam is not installed.
+        InputError: Apache Beam is not installed, refuses its flags, or a worker
+            raised this error.
     """
+    beam = import_beam()
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError as error:
-        raise InputError(
-            f"Apache Beam is not installed: {install_command('beam')}."
-        ) from error
+        pipeline = beam.Pipeline(options=PipelineOptions(list(flags)))
+    except ValueError as error:
+        raise InputError(f"Beam refuses its flags: {error}") from None
     try:
-        with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
+        with pipeline:
             yield beam, pipeline
     except InputError as error:  # of a worker: Beam adds the step's name
         text, step, _ = str(error).partition(" [while running ")
@@ -99,12 +116,15 @@ class WriteCounts:
 
     def __call__(self, shard):
         number, counts = shard
-        path = os.path.join(self.folder, f"{number:03d}.json")
-        with files.atomic_output(path) as partial:
-            write_json(dict(counts), partial)
+        with files.atomic_output(_name_shard(self.folder, number)) as path:
+            write_json(dict(counts), path)
 
 
-def _shard_of(pair):
+def _name_shard(folder, number):
+    return os.path.join(folder, f"{number:03d}.json")
+
+
+def _find_shard(pair):
     return zlib.crc32(pair[0].encode()) % COUNT_SHARDS, pair
 
 
@@ -113,7 +133,7 @@ def count_words_of_files(
     reading: Reading,
     lowercase: bool,
     strip_accents: bool,
-    folder: str,
+    prefix: str,
     flags: Iterable[str] = (),
 ) -> collections.Counter:
     """Count the words of text files on the workers of a Beam runner.
@@ -123,16 +143,17 @@ def count_words_of_files(
 
     Args:
         source: files; see `read_documents`. They must have the same paths on
-            every machine, like `folder`.
+            every machine, like `prefix`.
         reading: see `read_documents`.
         lowercase: see `learn_vocabulary`.
         strip_accents: see `learn_vocabulary`.
-        folder: folder for the workers' files. It is removed at the end.
+        prefix: start of the path of a new folder for the workers' files, which
+            is removed at the end.
         flags: see `open_pipeline`.
 
     Raises:
         InputError: Apache Beam is not installed, or `source` is a data set or
-            has no text.
+            has no files.
     """
     if is_data_set(source):
         raise InputError(
@@ -142,7 +163,7 @@ def count_words_of_files(
     count = CountFile(reading, lowercase, strip_accents)
     _, paths = find_files(source)
     counts: collections.Counter = collections.Counter()
-    files.make_folder(folder)
+    folder = f"{prefix}-{uuid.uuid4().hex[:12]}"
     try:
         with open_pipeline(flags) as (beam, pipeline):
             (
@@ -151,11 +172,13 @@ def count_words_of_files(
                 | beam.Reshuffle()
                 | beam.FlatMap(count)
                 | beam.CombinePerKey(sum)
-                | beam.Map(_shard_of)
+                | beam.Map(_find_shard)
                 | beam.GroupByKey()
                 | beam.Map(WriteCounts(folder))
             )
-        for path in files.walk(folder):
+        # Partial files of workers that were killed have other names.
+        paths = (_name_shard(folder, n) for n in range(COUNT_SHARDS))
+        for path in filter(files.is_file, paths):
             counts.update(read_json(path, most=None))
     finally:
         files.remove(folder)

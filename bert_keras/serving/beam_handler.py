@@ -13,7 +13,9 @@ class SavedModelHandler(ModelHandler):
     """Model handler of `apache_beam.ml.inference.base.RunInference`.
 
     Each worker process loads the model once. The rows that Beam gives to a
-    worker together are sorted by length, and computed in batches.
+    worker together are sorted by length, and computed in batches. On Dask, Beam
+    2.77 loses rows that it gathers; make lists of rows yourself there, and use
+    the handler's `with_no_batching()`.
 
     Args:
         folder: folder of `export_saved_model`, the same on all workers. It may

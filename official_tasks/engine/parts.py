@@ -12,21 +12,25 @@ from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import SETTINGS, STAGES, RunFolder
 from official_tasks.overwriting import refuse_input_as_output
 
-PARTS = ".parts"  # suffix of the folder of an output's parts
-_JOINED = "output"  # the stage of the run that makes the output
+FINISHED = "output"  # the stage of the run that makes the output
 _NAME = re.compile(r"(\d{6,})-([0-9a-f]{12})-([0-9a-f]{12})")
+_SHARD = re.compile(r"\d{6,}-of-\d{6,}")  # see `beam_answers.py`
 FIX = "Name another --output, or add --overwrite to replace it."
+
+
+def parts_folder(path):
+    """Return the path of the folder of an output's parts."""
+    return f"{path}.parts"
 
 
 def refuse_inputs(path, *inputs):
     """Raise `InputError` if an output or its parts would replace an input."""
     refuse_input_as_output(path, *inputs)
-    refuse_input_as_output(path + PARTS, *inputs)
+    refuse_input_as_output(parts_folder(path), *inputs)
 
 
-@contextlib.contextmanager
-def open_parts(path, settings, overwrite=False, model_files=()):
-    """Yield the `Parts` of an output; they are in the folder `PATH.parts`.
+def open_run(path, settings, overwrite=False, model_files=(), outputs=()):
+    """Return the `RunFolder` of an output's parts, `PATH.parts`.
 
     Args:
         path: the output, local or remote.
@@ -35,21 +39,49 @@ def open_parts(path, settings, overwrite=False, model_files=()):
         overwrite: True to make all parts again, and to replace the output at
             the end.
         model_files: argument `weights` of `RunFolder`.
+        outputs: paths of the files that are written, if it is not `path`.
 
     Raises:
-        InputError: another process makes this output, the parts were made with
-            other settings, or `path` exists, is not the output of the same
-            settings, and `overwrite` is False.
+        InputError: another process makes this output, or the parts were made
+            with other settings.
     """
     files.refuse_folder(path)
-    folder = path + PARTS
-    if overwrite and files.is_file(os.path.join(folder, SETTINGS)):
-        lock = FolderLock(folder)
-        for name in files.list_folder(folder):
-            if name in (SETTINGS, STAGES) or _NAME.fullmatch(name):
+    folder = parts_folder(path)
+    if files.is_file(os.path.join(folder, SETTINGS)):
+        names = files.list_folder(folder)
+        made = [n for n in names if _NAME.fullmatch(n) or _SHARD.fullmatch(n)]
+        # An output that was finished and then moved away is no reason to keep.
+        record = os.path.join(folder, STAGES, f"{FINISHED}.json")
+        is_gone = not any(map(files.exists, outputs or [path]))
+        is_finished = files.is_file(record) and not made
+        if overwrite or (is_finished and is_gone):
+            lock = FolderLock(folder)
+            for name in {SETTINGS, STAGES} & {*names} | {*made}:
                 files.remove(os.path.join(folder, name))
-        lock.release()
-    with RunFolder(folder, settings, weights=model_files) as run:
+            lock.release()
+    return RunFolder(
+        folder,
+        settings,
+        weights=model_files,
+        advice=" Or add --overwrite to replace the output.",
+    )
+
+
+@contextlib.contextmanager
+def open_parts(path, settings, overwrite=False, model_files=()):
+    """Yield the `Parts` of an output.
+
+    Args:
+        path: see `open_run`.
+        settings: see `open_run`.
+        overwrite: see `open_run`.
+        model_files: see `open_run`.
+
+    Raises:
+        InputError: `path` exists, is not the output of the same settings, and
+            `overwrite` is False; see also `open_run`.
+    """
+    with open_run(path, settings, overwrite, model_files) as run:
         yield Parts(path, run, overwrite)
 
 
@@ -74,13 +106,11 @@ class Parts:
         self._found = {int(name.split("-")[0]): name for name in names}
         parent, name = os.path.split(files.absolute(path))
         if name in files.list_folder(parent) and not overwrite:
-            self._finished = run.read_results(_JOINED)
+            self._finished = run.read_results(FINISHED)
             known = self._finished and self._finished["sha256"]
             if known != files.sha256(path):
-                raise InputError(
-                    f"{path} exists, with other content than this command "
-                    f"writes. {FIX}"
-                )
+                fault = "was changed by another program" if known else "exists"
+                raise InputError(f"{path} {fault}. {FIX}")
 
     def make(self, groups, make_part):
         """Make the missing parts; yield the number of rows after each.
@@ -154,7 +184,7 @@ class Parts:
                 }
                 # Recorded before the output gets its name: after a kill in
                 # between, the parts are still there.
-                self._run.finish(_JOINED, self._finished)
+                self._run.finish(FINISHED, self._finished)
         for name in {*self._names, *self._found.values()}:
             files.remove(self._run.file(name))
         return self._finished["results"]

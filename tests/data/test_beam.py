@@ -327,12 +327,18 @@ def test_counts_by_beam_are_those_of_all_files(tmp_path):
     work = tmp_path / "counts"
     counts = beam.count_words_of_files(*arguments, str(work), DIRECT)
     assert counts == {"low": 2, "lower": 2, ",": 1, "café": 1}
-    assert not work.exists()
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
+    # A folder that is there is another one.
+    stale = work / "000.json"
+    stale.parent.mkdir()
+    stale.write_text('{"stale": 9}')
+    assert beam.count_words_of_files(*arguments, str(work), DIRECT) == counts
+    assert stale.exists()
     (tmp_path / "b.txt").write_bytes(b"\xff")
     with pytest.raises(InputError, match="b.txt, line 1, is not UTF-8") as info:
         beam.count_words_of_files(*arguments, str(work), DIRECT)
     assert "running" not in str(info.value)
-    assert not work.exists()
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt", "counts"]
     with pytest.raises(InputError, match="tfds:x is a data set"):
         beam.count_words_of_files("tfds:x", *arguments[1:], str(work), DIRECT)
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -11,6 +12,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from bert_keras import files
+from bert_keras.serving import load
 from bert_keras.serving.load import load_saved_model
 from official_tasks.engine import beam_answers
 from official_tasks.engine.beam_answers import list_shards
@@ -90,45 +93,111 @@ def test_tables_have_a_column_of_ids(classifier_export, inputs, tmp_path):
     assert first.startswith("c0,0,")
 
 
-def test_the_same_call_answers_only_what_is_missing(
-    classifier_export, inputs, alone, tmp_path
+def test_what_stands_there_is_kept_or_replaced_as_a_whole(
+    classifier_export, inputs, alone, tmp_path, monkeypatch
 ):
     output = str(tmp_path / "out.jsonl")
-    shards = list_shards(output, 3)
-    with open(shards[0], "w") as file:
-        file.write("mine")
+    shards, others = list_shards(output, 3), list_shards(output, 2)
+    for path in (shards[0], others[1]):
+        with open(path, "w") as file:
+            file.write("mine")
     arguments = classifier_export, inputs / "*", output
     done = predict(*arguments, beam=DIRECT)
-    assert done.returncode == 2 and f"{shards[0]} exists" in done.stderr
-    os.remove(shards[0])
-    assert predict(*arguments, beam=DIRECT).returncode == 0
-    os.remove(shards[0])
-    before = os.stat(shards[2])
-    assert predict(*arguments, beam=DIRECT).returncode == 0
-    assert contents(shards) == alone
-    assert os.stat(shards[2]).st_mtime_ns == before.st_mtime_ns
-    done = predict(*arguments, "--signature=tokenize", beam=DIRECT)
-    assert done.returncode == 2 and contents(shards) == alone
-    flip(tmp_path / os.path.basename(shards[2]), None)
+    assert done.returncode == 2 and "exists. Name" in done.stderr
+    done = predict(*arguments, "--overwrite", beam="--runner=Nope")
+    assert done.returncode == 2 and "Beam refuses its flags" in done.stderr
+    assert contents([shards[0], others[1]]) == [b"mine"] * 2
     assert predict(*arguments, "--overwrite", beam=DIRECT).returncode == 0
+    assert contents(shards) == alone and not os.path.exists(others[1])
+    # A finished call repeated answers nothing.
+    monkeypatch.setattr(beam_answers, "_answer", None)
+    assert predict(*arguments, beam=DIRECT).returncode == 0
+    done = predict(*arguments, "--signature=tokenize", beam=DIRECT)
+    assert done.returncode == 2 and "--overwrite" in done.stderr
     assert contents(shards) == alone
+    flip(tmp_path / os.path.basename(shards[2]), None)
+    done = predict(*arguments, beam=DIRECT)
+    assert done.returncode == 2 and "was changed or removed" in done.stderr
 
 
-def test_a_runner_that_loses_rows_is_named(
-    classifier_export, inputs, tmp_path, monkeypatch
+def test_an_interrupted_call_is_resumed_with_what_is_missing(
+    classifier_export, inputs, alone, tmp_path, monkeypatch
 ):
+    output = str(tmp_path / "out.jsonl")
+    shards, written = list_shards(output, 3), []
+    arguments = classifier_export, inputs / "*", output
+    write = beam_answers._WriteShard.__call__
     count = beam_answers._CountRows.__call__
+
+    def record(task, result):
+        written.append(result[0])
+        return write(task, result)
 
     def one_more(task, item):
         file, (number, rows, has_id) = count(task, item)
-        return file, (number, rows + 1, has_id)
+        return file, (number, rows + (file == 2), has_id)
 
-    monkeypatch.setattr(beam_answers._CountRows, "__call__", one_more)
-    output = str(tmp_path / "out.jsonl")
-    done = predict(classifier_export, inputs / "c*", output, beam=DIRECT)
+    def stop(*_):
+        raise OSError(5, "stopped")
+
+    monkeypatch.setattr(beam_answers._WriteShard, "__call__", record)
+    with monkeypatch.context() as patched:
+        patched.setattr(beam_answers._CountRows, "__call__", one_more)
+        done = predict(*arguments, beam=DIRECT)
     assert done.returncode == 2
-    assert "expected the answers to 10 rows, got 9" in done.stderr
-    assert not os.path.exists(list_shards(output, 1)[0])
+    assert "Expected the answers to 10 rows of input file 3, got 9" in (
+        done.stderr.replace("\n", " ")
+    )
+    assert not any(map(os.path.exists, shards))
+    made = {int(p.name[:6]) for p in (tmp_path / "out.jsonl.parts").glob("0*")}
+    written.clear()
+    with monkeypatch.context() as patched:  # the call ends among the shards
+        patched.setattr(files, "copy", stop)
+        assert predict(*arguments, beam=DIRECT).returncode
+    assert {*written} == {0, 1, 2} - made
+    written.clear()
+    assert predict(*arguments, beam=DIRECT).returncode == 0
+    assert not written and contents(shards) == alone
+
+
+def test_an_input_is_never_replaced(classifier_export, inputs, tmp_path):
+    source = tmp_path / "out-00000-of-00001.jsonl"
+    content = (inputs / "c.jsonl").read_bytes()
+    source.write_bytes(content)
+    output = str(tmp_path / "out.jsonl")
+    done = predict(
+        classifier_export, source, output, "--overwrite", beam=DIRECT
+    )
+    assert done.returncode == 2 and "is an input" in done.stderr
+    assert source.read_bytes() == content
+
+
+def test_nothing_is_removed_without_beam(
+    classifier_export, inputs, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    output = str(tmp_path / "out.jsonl")
+    [shard] = list_shards(output, 1)
+    with open(shard, "w") as file:
+        file.write("old")
+    done = predict(
+        classifier_export, inputs / "c*", output, "--overwrite", beam=DIRECT
+    )
+    assert done.returncode == 2 and "Beam is not installed" in done.stderr
+    assert contents([shard]) == [b"old"]
+
+
+def test_other_files_are_other_answers(classifier_export, inputs, tmp_path):
+    source, output = tmp_path / "in.jsonl", str(tmp_path / "out.jsonl")
+    source.write_bytes((inputs / "c.jsonl").read_bytes())
+    assert predict(classifier_export, source, output, beam=DIRECT).stderr
+    before = contents(list_shards(output, 1))
+    with open(source, "a") as file:
+        file.write('{"text": "more"}\n')
+    done = predict(classifier_export, source, output, beam=DIRECT)
+    assert done.returncode == 2
+    assert 'input was "1 file, ' in done.stderr.replace("\n", " ")
+    assert contents(list_shards(output, 1)) == before
 
 
 @pytest.mark.parametrize(
@@ -149,7 +218,7 @@ def test_a_pipe_or_a_data_set_is_refused(
     assert f"{flag.replace('=', ' is ')}, but --beam" in done.stderr
 
 
-def test_run_inference_answers_as_the_model(classifier_export):
+def test_run_inference_answers_as_the_model(classifier_export, monkeypatch):
     import apache_beam as beam
     from apache_beam.ml.inference.base import RunInference
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -160,11 +229,11 @@ def test_run_inference_answers_as_the_model(classifier_export):
     texts = ["an hour well spent", "a dog", "bad " * 30] * 5
     expected = load_saved_model(classifier_export).classify(texts)
     loaded = []
-
-    class Handler(SavedModelHandler):
-        def load_model(self):
-            loaded.append(self)
-            return super().load_model()
+    monkeypatch.setattr(
+        load,
+        "load_saved_model",
+        lambda path: loaded.append(path) or load_saved_model(path),
+    )
 
     def check(results):
         assert len(results) == len(texts)
@@ -182,6 +251,7 @@ def test_run_inference_answers_as_the_model(classifier_export):
     with beam.Pipeline(options=options) as pipeline:
         results = pipeline | beam.Create(texts) | RunInference(handler)
         assert_that(results, check)
+    assert loaded == [classifier_export]  # once, though there are bundles
     # Rows of one length share a batch.
     batches = []
     handler.run_inference(
@@ -205,7 +275,8 @@ def test_two_workers_of_dask_answer_though_one_is_killed(
     killed = []
 
     def kill_one(workers):
-        while not any(map(os.path.exists, shards)):
+        parts = tmp_path / "out.jsonl.parts"
+        while not any(parts.glob("0*-of-*")):
             time.sleep(0.01)
         killed.append(workers[0])
         os.kill(workers[0], signal.SIGKILL)

@@ -17,6 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict, progress, script
+from official_tasks.engine import parts as parts_module
 from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers, _as_json, _find_best
 from official_tasks.engine.prediction import find_id, read_inputs
@@ -191,7 +192,7 @@ def test_what_this_command_did_not_write_is_not_replaced(tmp_path, name):
     path = tmp_path / name
     for precious in ("precious\n", "precious", '{"row": 0, "other": 1}', ""):
         path.write_text(precious)
-        with pytest.raises(InputError, match="with other content.*--overwrite"):
+        with pytest.raises(InputError, match="exists. Name.*--overwrite"):
             answered(path)
         assert path.read_text() == precious
     assert [p.name for p in tmp_path.iterdir()] == [name]
@@ -655,15 +656,35 @@ def test_a_finished_command_ends_at_once_when_it_is_repeated(tmp_path, name):
         (served, [["x"], *TEXTS[1:]], {}),
         (served, [[*row, "k"] for row in TEXTS], {"keep": ["id"]}),
     ):
-        with pytest.raises(InputError, match="other (settings|rows).* another"):
+        with pytest.raises(
+            InputError, match="other (settings|rows).*--overwrite"
+        ):
             answered(path, model, rows, **arguments)
     path.write_bytes(before + b"\n")  # changed by the user
-    with pytest.raises(InputError, match="exists, with other content"):
+    with pytest.raises(
+        InputError, match="was changed by another program.*--overwrite"
+    ):
         answered(path, served)
     assert served.batches == [] and path.read_bytes() == before + b"\n"
     path.unlink()
     assert answered(path, served).new_rows == len(TEXTS)
     assert path.read_bytes() == before
+
+
+def test_an_output_may_be_remote(tmp_path, monkeypatch):
+    root, local = f"ram://{tmp_path.name}", tmp_path / "out.csv"
+    # Unlike a bucket, ram:// takes each start of a path for a folder.
+    monkeypatch.setattr(
+        parts_module, "parts_folder", lambda path: f"{root}/parts"
+    )
+    path = f"{root}/out.csv"
+    answered(local)
+    answered(path, stop_after=0)
+    assert answered(path).new_rows == 50 - 32
+    assert files.read_bytes(path, None) == local.read_bytes()
+    assert answered(path).new_rows == 0
+    with pytest.raises(InputError, match="other rows"):
+        answered(path, rows=TEXTS[:9])
 
 
 def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
