@@ -43,7 +43,9 @@ class RunFolder:
         writes: False in worker processes, which only read the folder.
         weights: paths of further inputs, which may have moved when the run
             resumes, as the packages of another environment have.
-        allows_files: True if a new run may begin in a folder that has files.
+        allows_files: True if a new run may begin in a folder that has files,
+            or a damaged record.
+        advice: end of the message that refuses other settings.
 
     Attributes:
         is_new: True if the run did not resume.
@@ -69,9 +71,11 @@ class RunFolder:
         writes=True,
         weights=(),
         allows_files=False,
+        advice="",
     ):
         self.path = files.absolute(path)
         self.is_new = False
+        self._allows_files, self._advice = allows_files, advice
         self._lock = None
         self._inputs: dict = {}
         self._gone: list = []  # inputs that the run had when it began
@@ -83,7 +87,7 @@ class RunFolder:
         if not allows_files:
             self._refuse_foreign()
         # A command with other settings must not take the folder from a run.
-        if old := _read_run(self.path):
+        if old := self._read():
             self._check_same(old, settings)
         self._lock = FolderLock(self.path)
         try:
@@ -216,15 +220,25 @@ class RunFolder:
         """
         if not files.is_remote(self.path):
             # Remove empty folders, which a run in a subfolder may have left.
-            for name in os.listdir(self.path):
-                with contextlib.suppress(OSError):
-                    os.rmdir(self.file(name))
+            for path in map(self.file, os.listdir(self.path)):
+                if path not in self._before:
+                    with contextlib.suppress(OSError):
+                        os.rmdir(path)
         if not self._before.issuperset(files.walk(self.path)):
             self.close()
             return
         self.forget()
         if not files.is_remote(self.path):
             files.remove_made(self._made)
+
+    def _read(self):
+        """Return the record of the run in the folder, or None."""
+        try:
+            return _read_run(self.path)
+        except InputError:
+            if not self._allows_files:
+                raise
+            return None  # of a build: what it made is made again
 
     def _refuse_foreign(self):
         try:
@@ -246,12 +260,14 @@ class RunFolder:
         files.remove_partials(self.path)
         # Skip missing files. The run raises an error when it reads them.
         inputs = list(filter(files.is_file, [*inputs, *weights]))
-        if old := _read_run(self.path):
+        if old := self._read():
             self._check_same(old, settings)
             self._check_inputs(old, inputs, weights)
             return
         self._before = {self.file(SETTINGS), self.file(LOCK)}
         self._before.update(files.walk(self.path))
+        if not files.is_remote(self.path):
+            self._before.update(map(self.file, os.listdir(self.path)))
         self._inputs = {name: _describe_input(name) for name in inputs}
         record = {"settings": settings, "inputs": self._inputs}
         if not files.is_remote(self.path):
@@ -266,7 +282,7 @@ class RunFolder:
     def _check_same(self, old, settings):
         base = find_base(old, self.path)
         settings = _keep_same_paths(old["settings"], settings, base)
-        old, advice = old["settings"], ""
+        old, advice = old["settings"], self._advice
         is_finished = files.is_file(self.file("results.json"))
         if is_finished and any(
             old.get(name) != settings.get(name) for name in LENGTHS

@@ -16,7 +16,8 @@ answer. The ending of --output decides the format: .jsonl (input of
 bert-keras compare), .csv, .tsv, .parquet, and for vectors .npy. --separator=";"
 also writes .csv so, with a byte order mark for Excel. With an output
 file, the same command resumes an interrupted run by the folder NAME.parts;
-after a finished one it ends at once.
+after a finished one it ends at once. --beam answers on many machines; see
+docs/data.md.
 Progress and the fraction of truncated texts go to standard error, so --output=-
 can write to a pipe:
 

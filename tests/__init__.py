@@ -1,1 +1,1 @@
-"""Tests of the package; CONTRIBUTING.md says where each is."""
+"""Tests, in folders as the packages; `support` has what they share."""

@@ -13,10 +13,10 @@ text is lower-cased by default, and accents are stripped if this changes at most
 1 % of the words. If it changes more, accents are kept, because they can tell
 letters apart, such as Russian й and и. --nolowercase keeps case and accents.
 --strip_accents and --nostrip_accents override the rule for accents. The same
-text and flags write the same file with any number of workers. --unused=994 adds
-tokens [unusedN], which words of another domain can replace later. As in the
-original vocabulary, 99 of them then stand between [PAD] and
-[UNK].
+text and flags write the same file with any number of workers. --beam counts the
+words on many machines; see docs/data.md. --unused=994 adds tokens [unusedN],
+which words of another domain can replace later. As in the original vocabulary,
+99 of them then stand between [PAD] and [UNK].
 
 Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 """

@@ -36,7 +36,7 @@ from bert_keras.data.token_store import (
 from bert_keras.data.workers import MIN_ITEMS, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import check_same_settings, find_fault
-from bert_keras.run_folder import RunFolder
+from bert_keras.run_folder import SETTINGS, RunFolder
 
 PARTS = ".parts"  # folder for tokens, with one file for each input file
 # Characters of a part. The document that reaches this number ends the part.
@@ -95,12 +95,14 @@ def build_stores(
     held_out = itertools.chain(first, held_out)
     parts = iterate_parts(documents, held_out_share, names, held_out)
     settings = describe_build(tokenizer, sentences, held_out_share)
+    finished = find_finished(folder, names, settings)
+    if finished:
+        _check_corpus(parts, finished, folder)
+        if files.is_file(os.path.join(folder, SETTINGS)):  # after a kill
+            with open_build(folder, settings | {"stores": names}) as build:
+                build.forget()
+        return {n: TokenStore(os.path.join(folder, n)) for n in names}
     with open_build(folder, settings | {"stores": names}) as build:
-        finished = find_finished(folder, names, settings)
-        if finished:
-            _check_corpus(parts, finished, folder)
-            build.forget()
-            return {n: TokenStore(os.path.join(folder, n)) for n in names}
         work = work_folder(folder)
         key = json_files.json_hash(settings)[:16]
         write = WritePart(tokenise, os.path.join(work, "parts", key))
@@ -173,7 +175,17 @@ def build_stores_of_files(
 
 
 def open_build(folder: str, settings: dict) -> RunFolder:
-    """Open the `RunFolder` of data, which may have files of earlier builds."""
+    """Open the `RunFolder` of data, which may have files of earlier builds.
+
+    Raises:
+        InputError: another process writes to the folder, or it has an
+            unfinished build with other settings or of an earlier version.
+    """
+    if files.is_file(os.path.join(folder, "build.json")):
+        raise InputError(
+            f"{folder} has an unfinished build of an earlier version of "
+            "bert_keras. Finish it with that version, or remove the folder."
+        )
     return RunFolder(folder, settings, allows_files=True)
 
 

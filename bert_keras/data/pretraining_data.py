@@ -13,6 +13,7 @@ from bert_keras.data.building import (
     PARTS,
     build_stores,
     build_stores_of_files,
+    open_build,
     remove_parts_after_error,
     work_folder,
 )
@@ -101,18 +102,21 @@ def create_pretraining_data(
             settings, or another process writes to the folder.
     """
     options = options or BuildOptions()
-    stores = build_stores(
-        documents,
-        tokenizer,
-        os.path.join(folder, "tokens"),
-        options.held_out_share,
-        options.sentences,
-        workers,
-        progress and (lambda done, _: progress("tokens", done, None)),
-        held_out,
-    )
     run = functools.partial(in_order, workers=workers, min_items=_MIN_SHARDS)
-    return finish_data(stores, folder, options, run, progress)
+    with open_build(folder, {}) as whole:  # one writer
+        stores = build_stores(
+            documents,
+            tokenizer,
+            os.path.join(folder, "tokens"),
+            options.held_out_share,
+            options.sentences,
+            workers,
+            progress and (lambda done, _: progress("tokens", done, None)),
+            held_out,
+        )
+        manifests = finish_data(stores, folder, options, run, progress)
+        whole.forget()
+    return manifests
 
 
 def create_from_files(
@@ -139,7 +143,7 @@ def create_from_files(
         run: see `write_records`; such as `make_runner` of `beam.py`.
     """
     tokens = os.path.join(folder, "tokens")
-    with remove_parts_after_error(tokens):
+    with open_build(folder, {}) as whole, remove_parts_after_error(tokens):
         rules = options.held_out_share, options.sentences
         if is_data_set(source):
             documents = read_documents(source, reading)
@@ -149,7 +153,8 @@ def create_from_files(
                 source, tokenizer, tokens, *rules, reading, run
             )
         manifests = finish_data(stores, folder, options, run)
-    files.remove(os.path.join(tokens, PARTS))
+        files.remove(os.path.join(tokens, PARTS))
+        whole.forget()
     return manifests
 
 

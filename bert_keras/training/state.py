@@ -137,8 +137,8 @@ class TrainingState(keras.callbacks.Callback):
         """Restore the newest undamaged checkpoint; return its step.
 
         `model` must be compiled and built. This method builds the model's
-        optimizer. If there is no checkpoint, nothing is restored and the step
-        is 0.
+        optimizer. If there is no checkpoint, nothing is restored, and the step
+        is that of an earlier `fit` with this object, or 0.
 
         Raises:
             InputError: the model is not compiled or not built, the model or the
@@ -160,7 +160,7 @@ class TrainingState(keras.callbacks.Callback):
                     f"Every checkpoint in {self.folder} is damaged (the log "
                     "says how). Remove the checkpoints to start from step 0."
                 )
-            return 0
+            return self.progress.step
         groups, manifest = newest
         check_same_settings(manifest["settings"], self.settings, self.folder)
         # Compare all tensors first, so that an error changes no variable.

@@ -334,11 +334,6 @@ def test_the_same_command_mends_any_damaged_file(
         other = next(p for p in paths if p.name != path.name)
         place = tmp_path / "data" / path.relative_to(built / kind)
         damage(place, other)
-        if place.name == "run.json" and damage is not remove:
-            # Without settings, the build's shards are of unknown settings.
-            with pytest.raises(InputError, match=r"run\.json"):
-                create(tmp_path / "data", tokenizer)
-            continue
         create(tmp_path / "data", tokenizer)
         assert contents(tmp_path / "data") == whole, place
 
@@ -439,6 +434,30 @@ def test_a_second_writer_is_refused(tokenizer, tmp_path):
             create_pretraining_data(corpus(), tokenizer, str(tmp_path))
     # A dead process holds no lock, so the next one resumes its work.
     create_pretraining_data(corpus(), tokenizer, str(tmp_path))
+
+
+def test_a_second_writer_is_refused_in_each_stage(
+    tokenizer, tmp_path, small_parts
+):
+    stages = set()
+
+    def second(stage, *_):
+        stages.add(stage)
+        with pytest.raises(InputError, match="process"):
+            create(tmp_path, tokenizer)
+
+    create(tmp_path, tokenizer, second)
+    assert stages == {"tokens", "train", "held_out"}
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_an_unfinished_build_of_an_earlier_version_is_named(
+    tokenizer, tmp_path, small_parts
+):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "build.json").write_text("{}")
+    with pytest.raises(InputError, match="an earlier version"):
+        create(tmp_path, tokenizer)
 
 
 @pytest.mark.parametrize("folder", ["tokens", "train"])

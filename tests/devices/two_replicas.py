@@ -1,6 +1,6 @@
 """Checks of training on two replicas in one process; for test_devices.py.
 
-    python two_replicas.py FOLDER [long | CHECK ...]
+    python -m tests.devices.two_replicas FOLDER [long | CHECK ...]
 
 CHECK is the name of a function. Without names, the script runs `QUICK`, the
 checks that the suite has time for; with "long", it runs the others.

@@ -213,6 +213,30 @@ def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
         }
 
 
+def test_texts_that_change_while_they_are_read_are_refused(
+    tmp_path, monkeypatch
+):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("Ada\nin\n")
+    save_encoder(tmp_path / "model")
+    make = Extractor.make_part
+
+    def make_and_append(*arguments):
+        with open(texts, "a") as file:
+            file.write("Bern\n")
+        monkeypatch.setattr(Extractor, "make_part", make)
+        return make(*arguments)
+
+    monkeypatch.setattr(features, "CHUNK", 1)
+    monkeypatch.setattr(Extractor, "make_part", make_and_append)
+    done = extract_features(tmp_path, "--output=out.npz")
+    assert done.returncode == 2
+    assert "changed while it was read, from 2 texts to 3" in (
+        done.stderr.replace("\n", " ")
+    )
+    assert not (tmp_path / "out.npz").exists()
+
+
 @pytest.mark.parametrize("name", ["out.npz", "out.tfrecord"])
 def test_an_interrupted_script_is_continued_and_a_finished_one_repeated(
     tmp_path, name, monkeypatch

@@ -34,6 +34,17 @@ def test_a_foreign_folder_is_refused_and_left_as_it_was(tmp_path):
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
+def test_a_refused_build_removes_only_its_own_folders(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with (
+        pytest.raises(InputError, match="few"),
+        RunFolder(tmp_path, SETTINGS, allows_files=True) as run,
+    ):
+        os.mkdir(run.file("own"))
+        raise InputError("few")
+    assert os.listdir(tmp_path) == ["mine"]
+
+
 def test_a_build_may_begin_among_files_and_forgets_its_settings(tmp_path):
     (tmp_path / "notes.txt").write_text("kept")
 

@@ -141,6 +141,13 @@ def test_a_damaged_newer_one_takes_no_whole_ones_place(tmp_path):
     assert TrainingState(tmp_path).restore(small_model(seed=3)) == 5
 
 
+def test_a_second_fit_continues_a_first_one_that_saved_nothing(tmp_path):
+    model, state = small_model(), TrainingState(tmp_path / "state", every=99)
+    assert state.restore(model) == 0
+    state.progress.step = 2  # of a `fit` that was interrupted
+    assert state.restore(model) == 2
+
+
 def test_steps_are_counted_over_epochs_and_grouped_executions(tmp_path):
     state = TrainingState(tmp_path, every=2, keep=2, keep_every=6)
     model = small_model(steps_per_execution=3, run_eagerly=False)
