@@ -236,14 +236,10 @@ def read_text(checkpoint, folder=None):
     """
     folder = folder or checkpoint.path
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
-    is_ours = block.is_current(config)
     text = huggingface_tokenizer.read_text(
-        folder,
-        config,
-        checkpoint.encoder["max_sequence_length"],
-        config.object(block.NAME).object("files").values if is_ours else (),
+        folder, config, checkpoint.encoder["max_sequence_length"]
     )
-    if text is None or not is_ours:
+    if text is None or not block.is_current(config):
         return text
     return dataclasses.replace(text, is_resolved=True)
 

@@ -100,16 +100,11 @@ def read_folder(folder):
     )
 
 
-def read_text(folder, config, positions, written=()):
+def read_text(folder, config, positions):
     """Return the `TextSettings` of a folder; None without a vocabulary.
 
-    Args:
-        folder: the folder.
-        config: `Fields` of config.json.
-        positions: the model's maximum sequence length.
-        written: names of files that bert_keras wrote, and whose hashes are
-            right. If these are all files of the tokenizer, their settings need
-            no check.
+    `config` is the `Fields` of config.json. `positions` is the model's maximum
+    sequence length.
     """
     names = (VOCABULARY, TOKENIZER)
     if not any(os.path.exists(os.path.join(folder, name)) for name in names):
@@ -118,29 +113,20 @@ def read_text(folder, config, positions, written=()):
         read_json(os.path.join(folder, name), optional=True)
         for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)
     )
-    present = {
-        name
-        for name in INPUT_FILES
-        if os.path.exists(os.path.join(folder, name))
-    }
-    is_ours = present <= {*written}
-    kind = None
-    if not is_ours:
-        kind = _read_class(settings, config)
-        _check_files(settings, special, tokenizer, config)
+    kind = _read_class(settings, config)
+    _check_files(settings, special, tokenizer, config)
     path = os.path.join(folder, VOCABULARY)
     if not os.path.exists(path):
         pieces = _read_pieces(tokenizer)
     else:
         pieces = text_settings.check_pieces(read_pieces(path), path)
-        if tokenizer.values and not is_ours:
+        if tokenizer.values:
             _check_ids(tokenizer, pieces)
     cases = _read_cases(settings, tokenizer)
-    if not is_ours:
-        _check_extra_tokens(
-            *(added, special, settings, tokenizer, pieces),
-            lowercase=set(cases.values()) != {False},
-        )
+    _check_extra_tokens(
+        *(added, special, settings, tokenizer, pieces),
+        lowercase=set(cases.values()) != {False},
+    )
     return text_settings.TextSettings(
         pieces,
         _read_arguments(settings, tokenizer, kind),

@@ -256,7 +256,7 @@ class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
 
     def _read_data(self, x, y=None, sample_weight=None):
         """Return texts, labels and weights as arrays; check the labels."""
-        if not hasattr(x, "element_spec") and self._reads(x):
+        if self._reads_arrays(x):
             x, y, sample_weight = self.read_arrays(x, y, sample_weight)
         if y is not None:
             y = self._read_labels(y)

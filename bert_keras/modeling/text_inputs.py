@@ -136,8 +136,7 @@ class ReadsTexts:
                 returns them.
             dev: the same of the validation data, or None.
         """
-        is_data_set = hasattr(data[0], "element_spec")
-        is_arrays = not is_data_set and self._reads(data[0])
+        is_arrays = self._reads_arrays(data[0])
         if "batch_size" not in values:  # a method for one batch
             if is_arrays:
                 data = (*self.encode_batch(*data), None, None)
@@ -258,6 +257,9 @@ class ReadsTexts:
             and contains_text(x)
             and self.preprocessor is not None
         )
+
+    def _reads_arrays(self, x):
+        return not hasattr(x, "element_spec") and self._reads(x)
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Any:

@@ -47,13 +47,7 @@ def per_class(counts: ClassCounts) -> dict[str, np.ndarray]:
     A class that is never true or never predicted scores 0, as in
     scikit-learn with `zero_division=0`.
     """
-    hits = counts.hits.astype(np.float64)
-    return {
-        "precision": hits / np.maximum(counts.predicted, 1),
-        "recall": hits / np.maximum(counts.true, 1),
-        "f1": 2 * hits / np.maximum(counts.true + counts.predicted, 1),
-        "support": counts.true,
-    }
+    return _score_classes(*counts)
 
 
 def per_label(labels, predictions) -> dict[str, np.ndarray]:
@@ -64,8 +58,8 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
         predictions: bool `(R, C)`, the predicted labels.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
-    each = (labels & predictions), labels, predictions
-    return per_class(ClassCounts(*(rows.sum(axis=0) for rows in each)))
+    hits = (labels & predictions).sum(axis=0)
+    return _score_classes(hits, labels.sum(axis=0), predictions.sum(axis=0))
 
 
 def best_thresholds(labels, probabilities) -> list[float]:
@@ -118,6 +112,16 @@ def _count_from_each(truth, probabilities):
     hits = np.bincount(np.searchsorted(ranked, probabilities), truth)
     halfway = (ranked + np.concatenate([[0.0], ranked[:-1]])) / 2
     return halfway, np.cumsum(hits[::-1])[::-1], np.cumsum(counts[::-1])[::-1]
+
+
+def _score_classes(hits, true, predicted):
+    hits = hits.astype(np.float64)
+    return {
+        "precision": hits / np.maximum(predicted, 1),
+        "recall": hits / np.maximum(true, 1),
+        "f1": 2 * hits / np.maximum(true + predicted, 1),
+        "support": true,
+    }
 
 
 def accuracy(counts: ClassCounts) -> float:

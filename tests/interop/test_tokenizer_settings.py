@@ -9,12 +9,10 @@ import pytest
 import tokenizers
 
 from bert_keras import BertPreprocessor, InputError
-from bert_keras.interop import huggingface_tokenizer
 from bert_keras.interop.huggingface_tokenizer import read_folder
 from bert_keras.interop.tensors import WeightsError
 from tests.golden import tokenizer_cases as cases
 from tests.support.huggingface_folders import folder_of
-from tests.support.task_samples import save_toy_model
 
 RECORD = json.loads(cases.RECORD.read_text("utf-8"))
 
@@ -125,19 +123,6 @@ def test_a_tokenizer_without_segments_is_warned_about(tmp_path):
     change = cases.CONFIG, "model_input_names", ["input_ids"]
     with pytest.warns(UserWarning, match="token_type_ids"):
         load(tmp_path, change)
-
-
-def test_a_tokenizer_that_we_wrote_is_not_checked_until_a_file_is_added(
-    tmp_path, monkeypatch
-):
-    folder = save_toy_model(tmp_path / "model")
-    with monkeypatch.context() as patch:
-        for check in ("_check_files", "_check_ids", "_check_extra_tokens"):
-            patch.delattr(huggingface_tokenizer, check)
-        BertPreprocessor.from_preset(folder)
-    (folder / cases.MAP).write_text('{"cls_token": "[SEP]"}')
-    with pytest.raises(WeightsError, match="cls_token"):
-        BertPreprocessor.from_preset(folder)
 
 
 def test_a_lone_tokenizer_states_its_accents_in_its_own_file(tmp_path):
