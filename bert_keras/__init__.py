@@ -116,18 +116,27 @@ def _load(name):
         package = (error.name or "").split(".")[0]
         if package not in OPTIONAL:
             raise
+        package = package.replace("_", "-")
+        command = f"pip install {package}"
+        if package == "apache-beam":
+            from bert_keras.errors import install_command
+
+            command = install_command("beam")
         raise ImportError(
-            f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
-            f"not installed: pip install {package.replace('_', '-')}"
+            f"bert_keras.{name} needs {package}, which is not installed: "
+            f"{command}"
         ) from error
     _register_classes()  # an earlier call may have skipped some modules
     return getattr(module, name)
 
 
 def _loadable():
-    """Return the public names whose dependencies are installed."""
+    """Return the public names whose dependencies are installed.
+
+    `SavedModelHandler` is left out, because it imports all of Apache Beam.
+    """
     names = []
-    for name in sorted(_MODULES):
+    for name in sorted(_MODULES.keys() - {"SavedModelHandler"}):
         with contextlib.suppress(ImportError):
             _load(name)
             names.append(name)

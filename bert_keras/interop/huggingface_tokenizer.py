@@ -291,7 +291,8 @@ def _check_ids(tokenizer, pieces):
     indices = {piece: index for index, piece in enumerate(pieces)}
 
     def is_same(piece, value):
-        if piece in indices or piece.strip():
+        # vocab.txt is read without blanks, so such a piece has no name there.
+        if piece in indices or (piece and piece == piece.strip()):
             return indices.get(piece) == value
         return _is_line(pieces, value)
 

@@ -442,10 +442,11 @@ def _read_needed_text(checkpoint):
 def _choose_length(checkpoint, text, requested, longest):
     if requested is None:
         return min(text.sequence_length or SEQUENCE_LENGTH, longest)
-    if not isinstance(requested, Integral) or requested > longest:
+    # The packer refuses other types.
+    if isinstance(requested, Integral) and requested > longest:
         raise InputError(
             f"`sequence_length` is {requested!r}, but the model of "
-            f"{checkpoint.source} has {longest} positions. Choose a whole "
+            f"{checkpoint.source} has {longest} positions. Choose a "
             f"number of at most {longest}."
         )
     return requested

@@ -1,10 +1,11 @@
 """A model handler with which Apache Beam calls an exported model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
+from bert_keras.errors import InputError
 from bert_keras.files import PathLike
 from bert_keras.serving.many_rows import BATCHES_AT_ONCE, answer_in_batches
 
@@ -45,30 +46,50 @@ class SavedModelHandler(ModelHandler):
     def load_model(self) -> Any:
         from bert_keras.serving.load import load_saved_model
 
-        served = load_saved_model(self._folder)
-        return getattr(served, self._signature or served.card["default"])
+        return load_saved_model(self._folder)
 
     def run_inference(
         self,
         batch: Sequence[Any],
-        model: Callable[..., dict[str, Any]],
+        model: Any,
         inference_args: dict[str, Any] | None = None,
     ) -> list[PredictionResult]:
         """Return a `PredictionResult` for each row of a batch.
 
         Args:
-            batch: list of rows. A row is the signature's input, such as a text,
-                or a list with a value for each input of the signature.
-            model: the result of `load_model`.
+            batch: list of rows. A row is a dict of input name -> value. For a
+                signature of one input, it may be the value, such as a text.
+            model: the result of `load_model`, a `ServedModel`.
             inference_args: unused.
 
         Returns:
             list of `PredictionResult(example, inference)`: the row, and a dict
             of output name -> value.
+
+        Raises:
+            InputError: a row lacks an input or has another one.
         """
-        rows = [[row] if isinstance(row, str) else list(row) for row in batch]
-        answers = answer_in_batches(model, rows, self._batch_size)
+        name = self._signature or model.card["default"]
+        inputs = model.card["signatures"][name]["input_order"]
+        answers = answer_in_batches(
+            getattr(model, name),
+            [_list_inputs(row, inputs) for row in batch],
+            self._batch_size,
+        )
         return [
             PredictionResult(row, answer)
             for row, answer in zip(batch, answers, strict=True)
         ]
+
+
+def _list_inputs(row, inputs):
+    """Return the values of a row in the order of a signature's inputs."""
+    if isinstance(row, dict) and row.keys() == {*inputs}:
+        return [row[name] for name in inputs]
+    if isinstance(row, dict) or len(inputs) > 1:
+        found = sorted(row) if isinstance(row, dict) else type(row).__name__
+        raise InputError(
+            f"A row must be a dict with the inputs {', '.join(inputs)}, got "
+            f"{found}."
+        )
+    return [row]

@@ -124,7 +124,7 @@ def _answer(beam, sources, read, answers):
     lines = (
         sources
         | "Spread files" >> beam.Reshuffle()
-        | beam.FlatMap(_ReadGroups(read, len(answers.format.inputs), size))
+        | beam.FlatMap(_ReadGroups(read, answers.format.inputs, size))
         | "Spread rows" >> beam.Reshuffle()
         | RunInference(KeyedModelHandler(handler).with_no_batching())
         | "Format" >> beam.Map(_FormatLine(answers.format))
@@ -135,7 +135,7 @@ def _answer(beam, sources, read, answers):
 
 @dataclasses.dataclass(frozen=True)
 class _ReadGroups:
-    """Task that reads a file; it yields lists of (key, inputs of a row).
+    """Task that reads a file; it yields lists of (key, dict of inputs).
 
     A list is a part of `Answers`, so its rows are in the same batches. It is
     one element of the pipeline, because Beam's `BatchElements` loses the last
@@ -143,15 +143,16 @@ class _ReadGroups:
     """
 
     read: Callable[[str], Iterable[list]]
-    inputs: int
+    inputs: list[str]
     size: int
 
     def __call__(self, item):
         file, path = item
         group = []
         for number, row in enumerate(self.read(path)):
-            key = file, number, row[self.inputs :]
-            group.append((key, row[: self.inputs]))
+            count = len(self.inputs)
+            inputs = dict(zip(self.inputs, row[:count], strict=True))
+            group.append(((file, number, row[count:]), inputs))
             if len(group) == self.size:
                 yield group
                 group = []
@@ -178,7 +179,7 @@ class _FormatLine:
 
     def __call__(self, result):
         (file, number, kept), prediction = result
-        row = [*prediction.example, *kept]
+        row = [*prediction.example.values(), *kept]
         line = self.format(number, row, prediction.inference)
         return file, (number, line.encode(), self.format.has_id(row))
 

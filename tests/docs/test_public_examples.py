@@ -10,7 +10,7 @@ import bert_keras
 SKIPPED = {"push_to_hub": "it uploads to the Hugging Face Hub"}
 
 
-@pytest.mark.parametrize("name", bert_keras.__all__)
+@pytest.mark.parametrize("name", bert_keras._MODULES)
 def test_the_example_of_a_public_name_runs(name):
     finder = doctest.DocTestFinder(recurse=False)
     (test,) = finder.find(getattr(bert_keras, name), name, globs={})

@@ -7,12 +7,14 @@ import signal
 import sys
 import threading
 import time
+import types
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from bert_keras import files
+from bert_keras.errors import InputError
 from bert_keras.serving import load
 from bert_keras.serving.load import load_saved_model
 from official_tasks.engine import beam_answers
@@ -254,13 +256,40 @@ def test_run_inference_answers_as_the_model(classifier_export, monkeypatch):
     assert loaded == [classifier_export]  # once, though there are bundles
     # Rows of one length share a batch.
     batches = []
-    handler.run_inference(
-        ["a" * n for n in (9, 1, 8, 2)] * 2, lambda x: batches.append(x) or {}
+    texts = ["a" * n for n in (9, 1, 8, 2)] * 2
+    served = types.SimpleNamespace(
+        card={
+            "default": "classify",
+            "signatures": {"classify": {"input_order": ["text"]}},
+        },
+        classify=lambda x: batches.append(x) or {},
     )
+    handler.run_inference(texts, served)
     assert [sorted(map(len, batch)) for batch in batches] == [
         [1, 1, 2, 2],
         [8, 8, 9, 9],
     ]
+
+
+def test_rows_of_several_inputs_are_dicts():
+    from bert_keras import SavedModelHandler
+
+    entry, asked = {"input_order": ["text", "text_pair"]}, []
+    served = types.SimpleNamespace(
+        card={"default": "classify", "signatures": {"classify": entry}},
+        classify=lambda *x: asked.append(x) or {"label": ["a"] * len(x[0])},
+    )
+    handler = SavedModelHandler("served")
+    row = {"text_pair": "b", "text": "a"}
+    (answer,) = handler.run_inference([row], served)
+    assert asked == [(["a"], ["b"])]
+    assert (answer.example, answer.inference) == (row, {"label": "a"})
+    for wrong in ("a", ["a", "b"], {"text": "a"}, {"premise": "a"}):
+        with pytest.raises(InputError, match="inputs text, text_pair"):
+            handler.run_inference([wrong], served)
+    entry["input_order"] = ["token_ids"]
+    handler.run_inference([[5, 6]], served)  # one input, a list
+    assert asked[-1] == ([[5, 6]],)
 
 
 @pytest.mark.long

@@ -103,6 +103,17 @@ def test_blank_and_repeated_lines_of_a_vocabulary_keep_their_ids(tmp_path):
             load_ids(**other)
 
 
+def test_lines_that_differ_by_a_blank_keep_their_ids(tmp_path):
+    lines = [*cases.PIECES, "##\u3000", "##", "w\u00a0", "w"]
+    ids = {piece: index for index, piece in enumerate(lines)}
+    cases.write_folder(tmp_path, (cases.TOKENIZER, "model", "vocab", ids))
+    text = "\n".join(lines) + "\n"
+    (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
+    folder_of(tmp_path, vocab_size=len(lines))
+    preprocess = BertPreprocessor.from_preset(tmp_path)
+    assert preprocess.tokenizer(["w"]).to_list() == [[ids["w"]]]
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "change",

@@ -339,8 +339,14 @@ def test_importing_the_package_imports_no_framework(tmp_path):
     assert run(["-c", code], tmp_path, ROOT).stdout.strip() == "set()"
 
 
+def test_a_star_import_loads_no_beam(tmp_path):
+    code = "from bert_keras import *; import sys; assert BertClassifier; "
+    code += "print('apache_beam' in sys.modules)"
+    assert run(["-c", code], tmp_path, ROOT).stdout.strip() == "False"
+
+
 def test_every_public_name_is_there():
-    for name in bert_keras.__all__:
+    for name in bert_keras._MODULES:
         assert getattr(bert_keras, name).__name__ == name
 
 
