@@ -166,7 +166,7 @@ def _name_data(settings):
         path if is_data_set(path) else os.path.basename(path.rstrip("/"))
         for path in paths
     )
-    return ", ".join(names)
+    return ", ".join(dict.fromkeys(names))
 
 
 def _data(dataset, results):
