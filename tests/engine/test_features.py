@@ -221,11 +221,11 @@ def test_texts_that_change_while_they_are_read_are_refused(
     save_encoder(tmp_path / "model")
     make = Extractor.make_part
 
-    def make_and_append(*arguments):
-        with open(texts, "a") as file:
-            file.write("Bern\n")
-        monkeypatch.setattr(Extractor, "make_part", make)
-        return make(*arguments)
+    def make_and_append(extract, rows, before):
+        if not before:
+            with open(texts, "a") as file:
+                file.write("Bern\n")
+        return make(extract, rows, before)
 
     monkeypatch.setattr(features, "CHUNK", 1)
     monkeypatch.setattr(Extractor, "make_part", make_and_append)
