@@ -42,7 +42,7 @@ docs: .venv/docs
 # installs PyTorch into .venv: 6 GB more where that comes with CUDA.
 peers: .venv/test
 	$(BIN)/pip install -q -e ".[peers]"
-	$(BIN)/python -m pytest -rs tests/peers/test_weights_peers.py tests/peers/test_embedding_peers.py
+	$(BIN)/python -m pytest tests/peers/test_weights_peers.py tests/peers/test_embedding_peers.py
 
 .venv/demo .venv/docs .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (850 MB for the tests)"
