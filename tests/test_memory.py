@@ -84,7 +84,6 @@ def requests():
 
 @pytest.mark.long
 def test_a_servers_memory_does_not_grow(toy_export):
-    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
     mixed = list(requests())
     generator = random.Random(1)
     with server(toy_export) as (port, process):

@@ -302,7 +302,7 @@ def tensor_board(case, folder):
 
 
 def keras_tuner(case, folder):
-    tuner = pytest.importorskip("keras_tuner", reason="no keras-tuner")
+    import keras_tuner as tuner
 
     def build(choices):
         keras.utils.set_random_seed(0)  # the same weights and dropout

@@ -114,8 +114,6 @@ def create(text, tokenizer, folder, beam_flags=DIRECT, **settings):
 def test_a_build_by_beam_has_the_bytes_of_a_local_one(
     local, text, tokenizer, tmp_path
 ):
-    reason = "needs pip install 'bert_keras[beam]'"
-    pytest.importorskip("apache_beam", reason=reason)
     folder, manifests = local
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)
@@ -156,9 +154,8 @@ pretraining_data.create_from_files(
 def test_a_killed_build_of_a_data_set_ends_with_the_same_bytes(
     tokenizer, tmp_path, monkeypatch
 ):
-    reason = "needs pip install 'bert_keras[beam]'"
-    pytest.importorskip("apache_beam", reason=reason)
-    tfds = pytest.importorskip("tensorflow_datasets")
+    import tensorflow_datasets as tfds
+
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path / "tfds"))
     rows = [
         {"title": d.name, "text": "\n\n".join(d.paragraphs)} for d in corpus(50)
@@ -188,9 +185,9 @@ def test_a_killed_build_of_a_data_set_ends_with_the_same_bytes(
 def test_two_workers_of_dask_write_the_bytes_of_a_local_build(
     local, text, tokenizer, tmp_path
 ):
-    reason = "needs pip install 'bert_keras[dask]'"
-    pytest.importorskip("apache_beam", reason=reason)
-    dask = pytest.importorskip("distributed", reason=reason)
+    dask = pytest.importorskip(
+        "distributed", reason="needs pip install 'bert_keras[dask]'"
+    )
     folder, manifests = local
     with dask.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None
@@ -305,8 +302,6 @@ def test_too_few_documents_and_no_beam_are_named(
 
 
 def test_a_vocabulary_by_beam_has_the_bytes_of_a_local_one(text, tmp_path):
-    reason = "needs pip install 'bert_keras[beam]'"
-    pytest.importorskip("apache_beam", reason=reason)
     flags = "--min_count=1", "--size=80", f"--input={text}"
     for name, *more in (["local"], ["beam", f"--beam={' '.join(DIRECT)}"]):
         output = f"--output={tmp_path}/{name}/vocab.txt"
@@ -319,8 +314,6 @@ def test_a_vocabulary_by_beam_has_the_bytes_of_a_local_one(text, tmp_path):
 
 
 def test_counts_by_beam_are_those_of_all_files(tmp_path):
-    reason = "needs pip install 'bert_keras[beam]'"
-    pytest.importorskip("apache_beam", reason=reason)
     (tmp_path / "a.txt").write_text("Low low\nlower")
     (tmp_path / "b.txt").write_text("lower, Café")
     arguments = str(tmp_path / "*.txt"), Reading(), True, False

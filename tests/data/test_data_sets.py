@@ -4,6 +4,8 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from bert_keras.data import data_sets
@@ -14,11 +16,6 @@ from bert_keras.data.data_sets import (
     is_data_set,
 )
 from bert_keras.errors import InputError
-
-pa = pytest.importorskip(
-    "pyarrow", reason="needs pip install 'bert_keras[parquet]'"
-)
-parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def write(path, table, rows_at_once=100):
@@ -164,11 +161,10 @@ def test_a_remote_parquet_file_is_read(tmp_path):
 
 @pytest.fixture(scope="module")
 def hf():
-    library = pytest.importorskip(
-        "datasets", reason="needs pip install 'bert_keras[hf]'"
-    )
-    library.disable_progress_bars()
-    return library
+    import datasets
+
+    datasets.disable_progress_bars()
+    return datasets
 
 
 def table(hf):
@@ -319,6 +315,8 @@ def test_wrapped_lines_are_joined_in_data_sets_as_in_files(hf, tmp_path):
 
 
 def test_wikipedia_of_the_hub_gives_passages_alone(monkeypatch):
+    import datasets
+
     text = "Bern is a city.\n\nHistory\n\nIt is old. It has bears."
     opened = []
 
@@ -329,8 +327,7 @@ def test_wikipedia_of_the_hub_gives_passages_alone(monkeypatch):
     class Rows(list):
         features = {"text": None}
 
-    hf = pytest.importorskip("datasets")
-    monkeypatch.setattr(hf, "load_dataset", load)
+    monkeypatch.setattr(datasets, "load_dataset", load)
     (found,) = read_documents("hf:wikimedia/wikipedia/20231101.en")
     assert found.paragraphs == ["Bern is a city.", "It is old. It has bears."]
     assert opened == [("wikimedia/wikipedia", "20231101.en", True)]

@@ -59,19 +59,16 @@ def train_workers(arguments, environment):
 @functools.cache
 def reference(optimizer, dtype="float32"):
     """Return the results of training on one device."""
-    pytest.importorskip("tensorflow")
     return train("1", [f"{optimizer}-1"], dtype=dtype)
 
 
 def test_what_two_replicas_in_one_process_do(tmp_path):
     """Without names of checks, the script runs those of `QUICK`."""
-    pytest.importorskip("tensorflow")
     finish(start([os.path.join(HERE, "two_replicas.py")], str(tmp_path)))
 
 
 @pytest.mark.long
 def test_what_else_two_replicas_in_one_process_do(tmp_path):
-    pytest.importorskip("tensorflow")
     script = [os.path.join(HERE, "two_replicas.py")]
     finish(start(script, str(tmp_path), "long"))
 
@@ -105,7 +102,6 @@ def test_any_number_of_replicas_ends_with_the_same_weights(
 @functools.cache
 def train_on_jax(devices, *cases):
     """Train on JAX in a process that cannot import TensorFlow."""
-    pytest.importorskip("jax", reason="jax is not installed")
     return train(
         devices,
         cases,

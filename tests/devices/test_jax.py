@@ -340,14 +340,10 @@ np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-6)
 
 
 def test_arrays_of_texts_are_trained_on_as_ids_are():
-    pytest.importorskip("jax", reason="jax is not installed")
-    pytest.importorskip("tensorflow")
     run(TEXTS)
 
 
 def test_an_export_has_one_length_and_an_uneven_batch_is_refused(tmp_path):
-    pytest.importorskip("jax", reason="jax is not installed")
-    pytest.importorskip("tensorflow")
     run(EXPORT_AND_LAST_BATCH, tmp_path)
 
 
@@ -356,7 +352,6 @@ def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
     tmp_path,
 ):
     """test_devices.py compares training on JAX and on TensorFlow."""
-    pytest.importorskip("jax", reason="jax is not installed")
     run(
         WITHOUT_TENSORFLOW + FORWARD + SLOPES + MODEL_PARALLEL,
         tmp_path / "model",
@@ -365,24 +360,20 @@ def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
 
 
 def test_an_unused_pooler_of_a_shared_encoder_stays_the_same():
-    pytest.importorskip("jax", reason="jax is not installed")
     run(SHARED_ENCODER)
 
 
 def test_micro_batches_have_the_negatives_of_the_whole_batch():
-    pytest.importorskip("jax", reason="jax is not installed")
     run(CACHED_GRADIENTS)
 
 
 def test_a_failed_step_keeps_the_weights():
     """Each reason is checked with one method; the long test checks all."""
-    pytest.importorskip("tensorflow")
     finish(start(REFUSED_STEPS))
 
 
 @pytest.mark.long
 def test_a_failed_step_keeps_the_weights_in_all_methods_and_on_jax():
-    pytest.importorskip("jax", reason="jax is not installed")
     finish(start(REFUSED_STEPS, "long"))
     run(*REFUSED_STEPS, "long")
     run(LOST)

@@ -502,8 +502,6 @@ def test_the_commands_of_a_page_run(name, tmp_path, small_rows, monkeypatch):
             continue
         if command[0] == "tools/serve.py":  # it does not end
             continue
-        if "--beam" in text:
-            pytest.importorskip("apache_beam", reason="needs the extra `beam`")
         for part, number in page.before.items():
             if part in text:
                 with contextlib.chdir(tmp_path):

@@ -90,7 +90,6 @@ def test_lora_callbacks_and_a_head_work_as_shown(names):
 
 
 def test_keras_tuner_and_keras_distiller_work_as_shown(names):
-    pytest.importorskip("keras_tuner", reason="no keras-tuner")
     inputs = next(iter(names["dataset"]))[0]
     names["preprocess"] = bert_keras.BertPreprocessor.from_preset(
         names["preset"], sequence_length=16

@@ -10,6 +10,8 @@ import types
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from bert_keras import files
@@ -109,8 +111,6 @@ def test_an_interrupted_output_is_continued_in_the_same_batches(
     def kill(*_):
         raise KeyboardInterrupt
 
-    if name == "a.parquet":
-        pytest.importorskip("pyarrow")
     path, whole = tmp_path / name, tmp_path / f"whole{name}"
     expected = answered(whole, Batched())
     with monkeypatch.context() as patched:
@@ -428,8 +428,6 @@ def test_answers_are_jsonl_with_the_columns_that_are_kept(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
 def test_answers_have_the_ids_of_their_rows(tmp_path, name):
-    if name == "a.parquet":
-        pytest.importorskip("pyarrow")
     path, source = tmp_path / name, tmp_path / "in.jsonl"
     source.write_text('{"text": "ab"}\n{"text": "c", "id": 7}\n')
     ids = find_id([str(source)], None, ["text"])
@@ -561,7 +559,6 @@ def test_a_line_break_of_any_kind_in_a_text_ends_no_row(tmp_path):
 
 
 def test_answers_are_parquet_with_lists_and_float32(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(answer_to(tmp_path, "out.parquet"))
     assert table["id"].to_pylist() == ["7", "8"]
     assert table["words"].to_pylist() == [["a", "b"], []]
@@ -578,7 +575,6 @@ def test_a_table_without_rows_has_its_columns(tmp_path, name):
         answered(path, Vectors(), [], keep=["label"])
         assert path.read_text() == columns + "\n"
     else:
-        parquet = pytest.importorskip("pyarrow.parquet")
         answered(path, Vectors(), [], keep=["label"])
         table = parquet.read_table(path)
         assert table.column_names == columns.split(",") and len(table) == 0
@@ -637,8 +633,6 @@ def test_what_is_overwritten_goes_when_its_replacement_is_complete(
     "name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.npy"]
 )
 def test_a_finished_command_ends_at_once_when_it_is_repeated(tmp_path, name):
-    if name == "a.parquet":
-        pytest.importorskip("pyarrow")
     path = tmp_path / name
     answered(path, Vectors())
     before = path.read_bytes()
@@ -713,8 +707,6 @@ def test_an_answer_that_is_not_finite_is_named_with_its_row(
             outputs["embedding"][np.array(texts) == "bad", 1] = bad
             return outputs
 
-    if name == "a.parquet":
-        pytest.importorskip("pyarrow")
     rows = [["ok"], ["fine"], ["bad"], ["good"]]
     with pytest.raises(InputError, match="answers row 3 of .* 'bad'"):
         answered(tmp_path / name, Broken(), rows)
@@ -846,8 +838,6 @@ def test_the_script_answers_and_its_output_can_be_compared(
 
 
 def test_inputs_may_be_parquet_with_lists_as_they_are(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     table = {"a": ["one", None], "b": [["x", "y"], ["z"]], "ids": [[1], [2]]}
     path = str(tmp_path / "a.parquet")
     parquet.write_table(pa.table(table), path)

@@ -6,13 +6,13 @@ import inspect
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import Model
 
 from bert_keras import InputError
 from bert_keras.modeling import keras_adapter
 from bert_keras.modeling.layers import Projection, Table
 
-tf = pytest.importorskip("tensorflow")
 VERSION = f"found Keras {keras.__version__}, expected 3.15"
 
 
@@ -146,7 +146,8 @@ def test_int8_replaces_a_weight_without_collecting_garbage(kind, monkeypatch):
 
 def test_keras_on_jax_has_the_state_that_is_restored():
     """tests/devices/test_jax.py tests the restoring."""
-    trainer = pytest.importorskip("keras.src.backend.jax.trainer")
+    from keras.src.backend.jax import trainer
+
     source = inspect.getsource(trainer.JAXTrainer.jax_state_sync)
     assert "self._jax_state" in source, VERSION
     parameters = inspect.signature(trainer.JAXTrainer._get_jax_state).parameters

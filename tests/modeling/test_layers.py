@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from bert_keras.modeling.attention import (
@@ -144,7 +145,6 @@ def test_a_layer_is_saved_runs_in_half_precision_and_drops_in_training(
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
-    tf = pytest.importorskip("tensorflow")
     policy = "float32" if dtype == "float32" else f"mixed_{dtype}"
     if joined:
         layer = SelfAttention(1, 8, 0.0, dtype=policy)

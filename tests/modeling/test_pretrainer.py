@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.modeling import kernels
 from bert_keras.modeling.pretrainer import (
@@ -16,8 +17,6 @@ from tests.support.model_samples import (
     pretraining_batch,
 )
 from tests.support.numpy_bert import dense, encode, mlm_logits, pretraining_loss
-
-tf = pytest.importorskip("tensorflow")
 
 
 def random_pretrainer(**arguments):

@@ -161,7 +161,8 @@ def test_batches_may_be_lists_and_labels_lists_or_names(preset, make):
 
 
 def test_columns_of_pandas_may_follow_arrays(preset):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     table = pandas.DataFrame({"text": TEXTS, "label": LABELS, "w": WEIGHTS})
     model = load(preset)
     model.compile(keras.optimizers.SGD(0.1))

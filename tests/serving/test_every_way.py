@@ -87,7 +87,6 @@ def test_predict_and_the_server_answer(served, tmp_path):
         for line in lines:
             found = json.loads(line)["answer"]
             check(found, {key: rows[0] for key, rows in expected.items()})
-    pytest.importorskip("starlette", reason="needs the extra `serve`")
     with every_way.address(served) as port:
         for name, expected in every.items():
             inputs = every_way.requests(served)[name]

@@ -1,7 +1,5 @@
 """LiteRT and ONNX exports in their runtimes; need `litert` and `onnx`."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -22,13 +20,6 @@ from tests.support.served_samples import (
     task_models,
 )
 
-
-def needs(format):
-    missing = [n for n in NEEDS[format] if not importlib.util.find_spec(n)]
-    if missing:
-        pytest.skip(f"needs the extra `{format}`: {', '.join(missing)}")
-
-
 MODELS = [
     pytest.param(place, id=name, marks=pytest.mark.long)
     for place, name in enumerate(("class", "span", "tags", "choice", "masks"))
@@ -42,7 +33,6 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
 
     Keras's exact GELU uses Erfc, which ONNX lacks.
     """
-    needs(format)
     exact = BertEncoder(24, 2, 2, 16, 32, 32, activation="gelu_exact")
     model = spread(exact) if place is None else task_models()[place]
     folder = tmp_path / "out"
@@ -76,7 +66,6 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
 
 @pytest.mark.parametrize("format", NEEDS)
 def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
-    needs(format)
     model = spread(BertEncoder(2000, 2, 2, 16, 32, 32))
     folder = tmp_path / "out"
     difference = export_on_ids(
@@ -91,7 +80,6 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
 
 
 def test_int8_with_one_output_is_compared_over_all_rows(tmp_path):
-    needs("onnx")
     model = BertClassifier(
         BertEncoder(2000, 2, 2, 16, 32, 128), problem="regression"
     )
@@ -106,7 +94,6 @@ def test_int8_with_one_output_is_compared_over_all_rows(tmp_path):
 )
 def test_a_small_model_of_large_logits_is_not_refused(tmp_path, format):
     """The model has logits of hundreds, one segment and four positions."""
-    needs(format)
     small = BertEncoder(24, 2, 2, 16, 32, 4, num_segments=1)
     model = spread(BertClassifier(small, ["a", "b"], long_text="windows"))
     kernel = next(w for w in model.weights if "classifier/kernel" in w.path)
@@ -123,7 +110,6 @@ LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("max", "cls")]
 @pytest.mark.parametrize("format", NEEDS)
 @pytest.mark.parametrize("pooling", ["mean", *LONG])
 def test_vectors_are_those_of_the_live_embedder(tmp_path, pooling, format):
-    needs(format)
     model = spread(BertEmbedder(encoder(), pooling))
     folder = tmp_path / "out"
     assert export_on_ids(model, preprocessor(), folder, format) <= 1e-5
@@ -153,7 +139,6 @@ def test_a_preprocessor_of_another_model_is_refused(tmp_path):
 
 
 def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
-    needs("onnx")
     model = spread(encoder())
 
     def run(inputs):

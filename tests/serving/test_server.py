@@ -18,14 +18,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
-from tests.support import live_answers, request_bombs
-from tests.support.run_script import ROOT, run_script
-from tests.support.served_samples import VOCABULARY, preprocessor, task_models
-from tests.support.serving_process import PREDICT, call, predict, server, start
-
-pytest.importorskip("uvicorn", reason="needs the extra `serve`")
-
-from bert_keras.serving.server import (  # noqa: E402
+from bert_keras.serving.server import (
     Limits,
     RequestError,
     _describe,
@@ -34,6 +27,10 @@ from bert_keras.serving.server import (  # noqa: E402
     parse,
     to_json,
 )
+from tests.support import live_answers, request_bombs
+from tests.support.run_script import ROOT, run_script
+from tests.support.served_samples import VOCABULARY, preprocessor, task_models
+from tests.support.serving_process import PREDICT, call, predict, server, start
 
 HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
 BODY = json.dumps({"instances": ["an hour well spent"]})

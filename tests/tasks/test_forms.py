@@ -8,6 +8,8 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 import tensorflow_datasets as tfds
 
@@ -722,7 +724,8 @@ def write_form(form, folder, rows, features):
     if form == "tfds":
         return store(folder / "tfds", rows, features)
     if form == "hf":
-        datasets = pytest.importorskip("datasets")
+        import datasets
+
         (folder / "hf").mkdir()
         labels = {
             name: datasets.ClassLabel(names=one.names)
@@ -735,8 +738,6 @@ def write_form(form, folder, rows, features):
         data_set.to_parquet(folder / "hf" / "train.parquet")
         return f"hf:{folder}/hf:train"
     if form == "parquet":
-        pa = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pa.Table.from_pylist(rows), path)
     elif form == "json":
         path.write_text(json.dumps(rows), encoding="utf-8")
@@ -1252,11 +1253,12 @@ def test_a_folder_in_another_encoding_needs_it_named(tmp_path):
 
 
 def test_a_folder_of_a_data_set_gets_its_name(tmp_path):
+    import datasets
+
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     text = tfds.features.Text()
     features = {"text": text, "label": text}
     named = [store(tmp_path / "tfds", rows, features)]
-    datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
     named.append(f"hf:{tmp_path / 'saved'}:train")
     for name in named:

@@ -5,6 +5,8 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from bert_keras import InputError
@@ -188,8 +190,6 @@ def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
 
 
 def test_whole_numbers_that_are_stored_as_floats_are_the_same_labels(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     stored = str(tmp_path / "floats.parquet")
     table = {"text": list("abcd"), "label": [0.0, 1.0, None, 2.0]}
     parquet.write_table(pa.table(table), stored)
@@ -549,9 +549,8 @@ def test_of_many_classes_the_most_frequent_errors_are_kept():
 
 
 def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     table = {
         "text": [f"text {i}" for i in range(40)],
         "label": ["good" if i % 3 else "bad" for i in range(40)],

@@ -4,6 +4,8 @@ import functools
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from bert_keras import InputError
@@ -358,8 +360,6 @@ def test_rows_too_short_for_a_pair(sequence_length):
 
 
 def test_dates_that_do_not_exist(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     days = pa.array([253402300800000 * 1000], pa.date64())
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"text": days}), path)

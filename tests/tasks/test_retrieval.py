@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from bert_keras import CoSENT, CosineRegression, InputError
@@ -433,8 +435,6 @@ def test_passages_of_a_data_set_are_no_file(tmp_path):
 
 
 def test_a_repeated_id_of_a_parquet_file_is_named_by_its_row(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     passages = str(tmp_path / "p.parquet")
     rows = {"id": ["1", "1"], "text": ["a", "b"]}
     parquet.write_table(pa.table(rows), passages)

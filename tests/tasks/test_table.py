@@ -7,6 +7,8 @@ import lzma
 import os
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 import tensorflow  # noqa: F401  its import starts a process
 import zstandard
@@ -151,8 +153,6 @@ def test_a_name_in_capitals_says_the_same(tmp_path):
     assert asked == ["so it is"]
     assert find_kind("A.PARQUET") == "columns"
     assert find_kind("a.parquet", "lines") == "columns"
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "A.PARQUET"
     parquet.write_table(pa.table({"text": ["so it is"]}), path)
     assert rows(path, ["text"]) == [["so it is"]]
@@ -234,8 +234,6 @@ def test_a_missing_file_is_plain_errors(tmp_path):
 
 
 def test_cells_of_parquet_are_text_or_lists_of_it(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     table = {
         "text": ["Grüße", None, "c"],

@@ -92,7 +92,8 @@ def test_every_task_names_the_files_that_a_run_reads(tmp_path):
 
 
 def test_official_tasks_are_read_from_hugging_face(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     f = datasets.Features
     text, number = datasets.Value("string"), datasets.Value("int32")
     answers = {
@@ -162,7 +163,8 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
 
 
 def test_choices_are_read_from_a_data_set(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     names = [SWAG.prompt, SWAG.lead, *SWAG.choices]
     for split, label in (("train", 3), ("validation", 9), ("test", -1)):
         row = {name: name for name in names} | {"label": label}
@@ -178,7 +180,8 @@ def test_choices_are_read_from_a_data_set(tmp_path):
 
 
 def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     span = {"question": "Who?", "context": "Ada ran.", "answer": "Ada"}
     spans = [span, {**span, "answer": ""}]
     tags = [{"words": ["Ada", "ran"], "tags": ["B-PER", "O"]}]
@@ -202,7 +205,8 @@ def test_a_data_set_to_train_on_gives_labels_and_unanswered_questions(tmp_path):
 
 
 def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     for name, tags in (("names", ["B-PER", "O"]), ("numbers", [1, 0])):
         (tmp_path / name).mkdir()
         rows = [{"tokens": ["Ada", "lived"], "ner_tags": tags}]

@@ -67,7 +67,9 @@ def test_strings_come_as_lists_arrays_tensors_or_columns(form):
 
 
 def test_columns_of_pandas_pyarrow_and_numpy_2():
-    pd, pa = map(pytest.importorskip, ("pandas", "pyarrow"))
+    import pandas as pd
+    import pyarrow as pa
+
     forms = [
         pa.array,
         lambda texts: pa.array(texts).dictionary_encode(),

@@ -263,7 +263,8 @@ def corpus_texts(files):
     [(8, 4_000), pytest.param(None, 30_000, marks=pytest.mark.long)],
 )
 def test_on_real_text_pieces_are_as_few_as_those_of_tokenizers(files, size):
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     learned, held_out = corpus_texts(files)
     peer = tokenizers.BertWordPieceTokenizer()
     peer.train_from_iterator(learned, vocab_size=size, show_progress=False)

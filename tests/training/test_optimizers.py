@@ -348,7 +348,6 @@ def test_each_layer_learns_more_slowly_than_the_one_above():
 
 
 def test_a_gradient_given_as_rows_counts_as_the_whole_table():
-    tf = pytest.importorskip("tensorflow")
     table = np.ones((4, 2), "float32")
     rows = tf.IndexedSlices(
         tf.constant([[3.0, 0.0], [4.0, 0.0]]), tf.constant([1, 1]), (4, 2)

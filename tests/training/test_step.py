@@ -9,6 +9,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import keras_adapter
@@ -27,8 +28,6 @@ from tests.support.model_samples import (
     pretraining_batch,
 )
 from tests.support.numpy_bert import pretraining_loss
-
-tf = pytest.importorskip("tensorflow")
 
 IDS = np.random.default_rng(0).integers(1, 30, (5, 6))
 # Inputs of the classifier and the span model; a tagger takes `PACKED`.

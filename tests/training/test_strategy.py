@@ -8,6 +8,7 @@ import types
 
 import keras
 import pytest
+import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.pretrainer import pretraining_losses
@@ -15,8 +16,6 @@ from bert_keras.training import strategy as strategies
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.strategy import make_strategy
 from tests.support.model_samples import fill, make_model, pretraining_batch
-
-tf = pytest.importorskip("tensorflow")
 
 
 @pytest.mark.parametrize("name", ["off", "auto", "mirrored"])
