@@ -228,19 +228,26 @@ def logged(results):
     ]
 
 
-def test_a_run_in_a_remote_folder_is_resumed(data, monkeypatch):
-    settings = {**SMALLEST, "steps": 4, "phase_2_steps": 0, "save_every": 1}
-    output = "ram://runs/pretrain"
+def test_a_remote_run_on_remote_data_is_resumed_with_the_same_bits(
+    finished, data, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # keeps a copy of the data
+    settings = {**SMALLEST, "save_every": 1}
+    remote, output = "ram://runs/data", "ram://runs/pretrain"
+    for path in files.walk(data):
+        files.upload(path, f"{remote}/{os.path.relpath(path, data)}")
     with object_store(monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            interrupt_at(3, patch)
-            runner.run(data, output, **settings)
-        assert checkpoint.steps(f"{output}/state") == [1, 2]
-        results = runner.run(data, output, **settings)
-        assert runner.run(data, output, **settings) == results
-        assert files.is_file(f"{output}/model/model.safetensors")
+            interrupt_at(11, patch)
+            runner.run(remote, output, **settings)
+        results = runner.run(remote, output, **settings)
+        assert "resumed after step 10 of 12" in capsys.readouterr().out
+        assert runner.run(remote, output, **settings) == results
+        weights = files.open_file(f"{output}/model/model.safetensors").read()
         assert files.is_file(f"{output}/report.html")
-    assert [line["step"] for line in results["curve"]] == [1, 2, 3, 4]
+    local = finished[0] / "model" / "model.safetensors"
+    assert weights == local.read_bytes()
+    assert logged(results) == logged(finished[1])
 
 
 def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
