@@ -24,10 +24,10 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/python -m pytest $(PARALLEL) --durations=10 $(TEST_FLAGS)
 
-# The slow tests, two files at a time. The same command resumes with what has
-# not passed since its files changed (docs/benchmarks.md).
+# The slow tests, two files at a time. runs/long.xml has each test's outcome and
+# seconds. TEST_FLAGS=--last-failed runs those that failed again.
 test-long: .venv/test
-	$(BIN)/python -m pytest -m long -n 2 --dist=loadfile $(TEST_FLAGS)
+	$(BIN)/python -m pytest -m long -n 2 --dist=loadfile -rfEs --junitxml=runs/long.xml $(TEST_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -19,8 +19,6 @@ from unittest import mock
 
 import pytest
 
-from tests.proofs import Proofs
-
 TESTS = Path(__file__).parent
 # Tests in these files start no process and fit no model, unless marked `long`.
 # The fixture `no_process_no_fit` checks this. `-m fast` collects only these.
@@ -75,9 +73,8 @@ def pytest_configure(config):
     """Set signals, garbage collection, XLA flags and PYTHONPATH for tests."""
     _restore_signals()
     gc.set_threshold(20_000)  # as the scripts do
-    if config.option.markexpr == "long":
-        config.pluginmanager.register(Proofs())
-    else:  # XLA takes longer to compile a toy model than to run it
+    if config.option.markexpr != "long":
+        # XLA takes longer to compile a toy model than to run it.
         flags = "--xla_backend_optimization_level=0"
         os.environ.setdefault("XLA_FLAGS", flags)
     paths = [str(TESTS.parent), str(TESTS / "support" / "startup")]

@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import shutil
-import signal
 import struct
 
 import numpy as np
@@ -148,20 +147,6 @@ def test_what_transformers_writes_again_is_a_folder_of_others(tmp_path):
     assert set(model.mlm.bias.numpy()) == {3}
 
 
-@pytest.fixture
-def in_time():
-    """Timeout for a test that would read a pipe or a device for ever."""
-
-    def end(*args):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(100)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
 def read_all(path):
     """Read the weights, the license and the text settings of a folder."""
     checkpoint = open_checkpoint(path)
@@ -170,9 +155,8 @@ def read_all(path):
     read_text(checkpoint)
 
 
-def test_no_file_is_read_through_a_link_or_from_a_pipe(
-    tmp_path, in_time, samples
-):
+@pytest.mark.timeout(100)  # else it would read a pipe or a device for ever
+def test_no_file_is_read_through_a_link_or_from_a_pipe(tmp_path, samples):
     # Readers open neither of these files of a SavedModel.
     unread = {"saved_model.pb", "fingerprint.pb"}
     for name, sample in samples.items():
@@ -269,7 +253,8 @@ def test_the_cache_of_the_hub_keeps_files_behind_links(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe"])
-def test_a_device_or_a_pipe_is_no_preset(tmp_path, in_time, path):
+@pytest.mark.timeout(100)
+def test_a_device_or_a_pipe_is_no_preset(tmp_path, path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="a pipe, a device or a socket"):
         open_checkpoint(tmp_path / path)
