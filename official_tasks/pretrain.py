@@ -28,6 +28,7 @@ from absl import flags
 from bert_keras.errors import InputError
 from bert_keras.training import DISTRIBUTIONS, SCHEDULES
 from official_tasks import script
+from official_tasks.optimizers import OPTIMIZERS
 from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.runner import run
 from official_tasks.pretraining.settings import (
@@ -86,7 +87,7 @@ SETTINGS = {
     "The default is 0.1, or 0 with --records and no --phase_2_data.",
     "evaluations": "Minimum number of evaluations on held-out documents.",
     "evaluation_steps": "Maximum number of batches of an evaluation.",
-    "optimizer": ("AdamW, or LAMB for large batches.", ("adamw", "lamb")),
+    "optimizer": ("AdamW, or LAMB for large batches.", OPTIMIZERS),
     "learning_rate": "Peak learning rate.",
     "warmup": "Steps in which the learning rate rises: a number, or a fraction "
     "of --steps.",

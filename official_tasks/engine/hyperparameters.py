@@ -8,6 +8,8 @@ import numpy as np
 import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.training import SCHEDULES
+from official_tasks import optimizers
+from official_tasks.optimizers import OPTIMIZERS
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
 _ZERO_OR_MORE = ("a number, 0 or more", lambda v: 0 <= v < math.inf)
@@ -40,7 +42,7 @@ RANGES = {
 # dropout masks, but not the examples of a step.
 EXECUTION = ("accumulation", "steps_per_execution", "save_every")
 CHOICES = {
-    "optimizer": ("adamw", "lamb"),
+    "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "class_weights": ("balanced",),
 }
@@ -49,7 +51,7 @@ CHOICES = {
 class Hyperparameters(NamedTuple):
     """Hyperparameters of a run that the task's `Defaults` do not hold.
 
-    optimizer: "adamw" or "lamb".
+    optimizer: key of `OPTIMIZERS`.
     warmup: warm-up steps; a value below 1 is a fraction of the run's steps.
     schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
     ema: momentum of the weights' moving averages, which are scored and saved
@@ -191,17 +193,9 @@ class Hyperparameters(NamedTuple):
             layer.trainable = False
 
     def make_optimizer(self, learning_rate, steps):
-        make = getattr(bert_keras, self.optimizer)
-        return make(
-            learning_rate,
-            steps=steps,
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            clip_norm=self.clip_norm or None,
-            layer_decay=self.layer_decay,
-            accumulate=self.accumulation,
-            schedule=self.schedule,
-            ema=self.ema,
+        options = {**self._asdict(), "clip_norm": self.clip_norm or None}
+        return optimizers.make_optimizer(
+            self.optimizer, learning_rate, steps, options, self.changed()
         )
 
     def has_stopped(self, metric, curve) -> bool:

@@ -12,7 +12,13 @@ from bert_keras.modeling.weights import (
 from bert_keras.text.extension import UNUSED, Extension, extend_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.wordpiece import WordPiece
-from official_tasks.pretraining.settings import SIZE_FIELDS, model_sizes
+from official_tasks import optimizers
+from official_tasks.pretraining.settings import (
+    SIZE_FIELDS,
+    Execution,
+    Settings,
+    model_sizes,
+)
 
 
 def compiled_model(settings, objective, source, execution):
@@ -44,17 +50,14 @@ def compiled_model(settings, objective, source, execution):
 
 
 def make_optimizer(settings, execution):
-    schedule = {
-        "learning_rate": settings.learning_rate,
-        "steps": settings.steps,
-        "warmup": settings.warmup,
-        "schedule": settings.schedule,
-        "accumulate": execution.accumulation,
-    }
-    if settings.optimizer == "lamb":
-        return bert_keras.lamb(**schedule)
-    return bert_keras.adamw(
-        **schedule, bias_correction=settings.bias_correction
+    options = {**settings._asdict(), **execution._asdict()}
+    defaults = {**Settings._field_defaults, **Execution._field_defaults}
+    return optimizers.make_optimizer(
+        settings.optimizer,
+        settings.learning_rate,
+        settings.steps,
+        options,
+        [name for name in options if options[name] != defaults[name]],
     )
 
 

@@ -38,7 +38,7 @@ class Settings(NamedTuple):
     evaluations: how often held-out documents are scored: after every
         `steps // evaluations` steps (at least 1), and at the end of each phase.
     evaluation_steps: maximum number of batches in an evaluation.
-    optimizer: "adamw" or "lamb".
+    optimizer: key of `OPTIMIZERS`.
     warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.
     schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
     bias_correction: True for Adam's bias correction in "adamw". "lamb" always

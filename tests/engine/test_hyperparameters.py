@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import bert_keras
 from bert_keras import InputError
 from bert_keras.modeling.weights import lora_layers, published_weights
-from bert_keras.training import step_tensorflow
+from bert_keras.training import schedules, step_tensorflow
 from bert_keras.training.state import TrainingState
 from official_tasks import finetune
 from official_tasks.engine import batches, finetuning
@@ -27,6 +27,7 @@ from official_tasks.engine.hyperparameters import (
 )
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
+from official_tasks.optimizers import OPTIMIZERS
 from official_tasks.tasks.base import Encoded, Metric
 from official_tasks.tasks.own_tasks import classify_task
 from tests.support.run_script import call_script
@@ -188,6 +189,33 @@ def test_lamb_moves_a_kernel_by_the_rate_times_its_length(step):
     length = np.linalg.norm(before[name])
     moved = np.linalg.norm(after[name] - before[name])
     assert moved == pytest.approx(RATE * length, rel=1e-4)
+
+
+def make_sgd(learning_rate, steps, warmup, schedule):
+    rate = schedules.schedule(learning_rate, steps, warmup, schedule)
+    return keras.optimizers.SGD(rate)
+
+
+def test_an_optimizer_of_keras_is_a_row_of_the_table(
+    step, two_layers, task, monkeypatch
+):
+    """The first step of plain gradient descent subtracts rate x gradient."""
+    monkeypatch.setitem(OPTIMIZERS, "sgd", lambda: make_sgd)
+    _, before, after = step(optimizer="sgd")
+    keras.utils.set_random_seed(0)
+    model = load_model(task, two_layers)
+    with tf.GradientTape() as tape:
+        loss = task.loss()(LABELS, model(IDS, training=True))
+    weight = model.classifier.kernel.value
+    gradient = tape.gradient(loss, weight)
+    name = "classifier/kernel"
+    np.testing.assert_allclose(
+        after[name] - before[name], -RATE * gradient, atol=1e-6
+    )
+    for changed in ({"ema": 0.9}, {"accumulation": 2}, {"layer_decay": 0.9}):
+        (name,) = changed
+        with pytest.raises(InputError, match=f"`{name}` has no effect with"):
+            step(optimizer="sgd", **changed)
 
 
 def test_micro_batches_and_second_computations_change_no_number(

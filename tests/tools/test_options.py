@@ -436,6 +436,7 @@ def test_every_option_of_pretrain_reaches_the_run(
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_the_settings_of_pretrain_reach_its_model(optimizer, init, tmp_path):
     given = {**OPTIONS[pretrain], "optimizer": optimizer}
+    given["bias_correction"] = optimizer == "adamw"
     sizes = ("num_layers", "hidden_dim", "num_heads")
     if init:  # the weights fix the sizes
         given |= dict.fromkeys(sizes)
