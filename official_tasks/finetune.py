@@ -122,7 +122,9 @@ def define_flags():
         "Start from random weights; use the sizes and vocabulary of --init.",
     )
     flags.DEFINE_string("output", None, "Folder of this run.")
-    flags.DEFINE_bool("check", False, "Check data and settings; train nothing.")
+    flags.DEFINE_bool(
+        "dry_run", False, "Check data and settings; do not train."
+    )
     flags.DEFINE_float(
         "epochs",
         None,
@@ -185,20 +187,20 @@ def define_flags():
         *("seeds", "dev", "split_seed"),
     )
     script.applies_only(
-        "without --check, which checks only the first run",
-        lambda v: not v.check,
+        "without --dry_run, which checks only the first run",
+        lambda v: not v.dry_run,
         "folds",
     )
     flags.mark_flag_as_required("init")
     flags.register_multi_flags_validator(
-        ["output", "check"],
-        lambda values: values["output"] or values["check"],
-        "expected --output, the folder of the run, or --check",
+        ["output", "dry_run"],
+        lambda values: values["output"] or values["dry_run"],
+        "expected --output, the folder of the run, or --dry_run",
     )
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        *("train", "dev", "test", "check", "class_weights", "folds"),
+        *("train", "dev", "test", "dry_run", "class_weights", "folds"),
         *("label_smoothing", "metric", "tune_thresholds"),
         *("calibrate", "min_precision"),
     )
@@ -264,7 +266,7 @@ def _train(values) -> dict:
         )
     from official_tasks.engine import runs
 
-    output = None if values.check else values.output
+    output = None if values.dry_run else values.output
     return runs.run(
         task,
         values.init,

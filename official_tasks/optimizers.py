@@ -7,9 +7,9 @@ import bert_keras
 from bert_keras.errors import InputError
 
 # Value of --optimizer -> function that returns the function that makes the
-# optimizer. The latter takes a learning rate, and some of `steps` and the values
-# of `ARGUMENTS`; it returns any Keras optimizer. The lambdas put off the import
-# of TensorFlow, so that --help is fast.
+# optimizer. The latter takes a learning rate, and some of `steps` and the
+# values of `ARGUMENTS`; it returns any Keras optimizer. The lambdas put off the
+# import of TensorFlow, so that --help is fast.
 OPTIMIZERS: dict[str, Callable[[], Callable]] = {
     "adamw": lambda: bert_keras.adamw,
     "lamb": lambda: bert_keras.lamb,

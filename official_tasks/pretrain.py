@@ -110,7 +110,7 @@ EXECUTION = {
     "its part of a batch, to save memory.",
     "steps_per_execution": "Number of steps that Python starts in one call.",
     "save_every": "Steps between checkpoints.",
-    "keep": "Number of newest checkpoints to keep.",
+    "keep_last": "Number of newest checkpoints to keep.",
     "keep_every": "Also keep a checkpoint for each multiple of this number "
     "of steps.",
 }

@@ -97,7 +97,7 @@ def job(request, tmp_path_factory):
     run(
         folder,
         f"{tools}/train_vocabulary.py --input=books --output=vocab.txt "
-        f"--size=200 --workers=1 {LANGUAGES[language][0]}",
+        f"--vocabulary_size=200 --workers=1 {LANGUAGES[language][0]}",
     )
     run(
         folder,
@@ -123,8 +123,8 @@ def job(request, tmp_path_factory):
         )
     run(
         folder,
-        f"{tools}/export.py --model=classes/model --model=tags/model "
-        "--model=answers/model --long_text=windows --output=served",
+        f"{tools}/export.py --model=classes/model,tags/model,answers/model "
+        "--long_text=windows --output=served",
     )
     return language, rows, folder
 

@@ -52,7 +52,7 @@ TRAIN_ROWS, DEV_ROWS = 8000, 2000
 # Flags of --quick, for continuous integration: each stage trains only a little.
 # In a command, these flags come last and override the same flags before them.
 QUICK = {
-    "train_vocabulary": "--size=3000",
+    "train_vocabulary": "--vocabulary_size=3000",
     "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
     "finetune": "--epochs=0.2",
 }
@@ -76,7 +76,7 @@ def list_stages(folder):
     return [
         (
             "train_vocabulary",
-            f"--input={folder}/documents.txt --size=8000 "
+            f"--input={folder}/documents.txt --vocabulary_size=8000 "
             f"--output={folder}/vocab.txt",
             "vocab.txt",
         ),
@@ -96,8 +96,8 @@ def list_stages(folder):
         ("finetune", f"{tune} --output={folder}/scratch --from_scratch", None),
         (
             "export",
-            f"--model={folder}/pretrained/model "
-            f"--model={folder}/pretrain/model --output={folder}/served",
+            f"--model={folder}/pretrained/model,{folder}/pretrain/model "
+            f"--output={folder}/served",
             "served/saved_model.pb",
         ),
         (

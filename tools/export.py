@@ -2,7 +2,7 @@
 
     bert-keras export --model=runs/reviews/model --output=runs/served
 
-In: one or more model folders (--model may be repeated). Out: one SavedModel
+In: a model folder; --model=A,B exports several models. Out: one SavedModel
 with the tokenizer in its graph, signatures such as `classify` for a classifier
 and `fill_mask` for a pre-trained model, and a card that names the inputs and
 outputs. By default the SavedModel computes in float32, also after training in
@@ -33,6 +33,7 @@ import warnings
 from absl import flags
 
 from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.files import split_paths
 from official_tasks import script
 
 # Flags that only --format=saved_model takes, as arguments of
@@ -45,7 +46,9 @@ ARGUMENTS = (
 
 
 def define_flags():
-    flags.DEFINE_multi_string("model", None, "Model folder; may be repeated.")
+    flags.DEFINE_string(
+        "model", None, "Model folder. A,B exports the models A and B."
+    )
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_enum(
         "format",
@@ -148,7 +151,7 @@ def main(values):
     from bert_keras.interop.opening import open_checkpoint
 
     # Open each once, so that model and preprocessor come from the same save.
-    presets = [open_checkpoint(folder) for folder in values.model]
+    presets = [open_checkpoint(folder) for folder in split_paths(values.model)]
     models = [load_model(preset, values.allow_untrained) for preset in presets]
     preprocess = load_preprocessor(presets, values.sequence_length)
     if values.format == "saved_model":
@@ -246,7 +249,7 @@ def convert(models, preprocess, values):
     if len(models) > 1:
         raise InputError(
             f"--format={values.format} exports one model; got {len(models)}. "
-            "Name one --model."
+            "Name one model."
         )
     difference = export_on_ids(
         models[0],

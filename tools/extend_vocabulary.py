@@ -1,7 +1,7 @@
 r"""Adds the words of a domain to a vocabulary, each as one token.
 
     bert-keras extend_vocabulary --vocabulary=vocab.txt \
-        --input="reports/*.txt" --words=500 --output=runs/extended/vocab.txt
+        --input="reports/*.txt" --num_words=500 --output=runs/extended/vocab.txt
 
 In: the vocabulary of a model (a file, a model folder or a name of weights),
 and text of the domain, as bert-keras train_vocabulary takes it. Out: the
@@ -44,7 +44,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "words", 500, "Maximum number of words to add.", lower_bound=1
+        "num_words", 500, "Maximum number of words to add.", lower_bound=1
     )
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
@@ -81,7 +81,7 @@ def main(values):
         paragraphs(
             read_documents(values.input, Reading(text_field=values.text_field))
         ),
-        values.words,
+        values.num_words,
         tokenizer.lowercase,
         functools.partial(in_order, workers=values.workers),
         tokenizer.strip_accents,

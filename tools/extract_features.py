@@ -5,14 +5,14 @@ r"""Writes features of texts: a vector for each token or word.
         --per=word_first --dtype=float16 --output=features.npz
 
 In: a file with a text on each line (blanks separate words), and a model folder
-or name of weights. With --columns, the file is a CoNLL file, with a word on
-each line. --input may also be a data set (tfds:NAME[/CONFIG][:VERSION][#SPLIT]
-or hf:NAME[/CONFIG][:SPLIT]): its texts are in the column text or, with
---columns, its lists of words are in the column tokens. --text names another
-column. Out: one .npz or .tfrecord file. A .npz has the vectors of all texts,
-the index where each text's vectors start, the token ids, and for each token the
-index of its word. A .tfrecord has an Example for each text.
-official_tasks/engine/features.py describes the arrays.
+or name of weights. With --is_split_into_words, the file is a CoNLL file, with a
+word on each line. --input may also be a data set
+(tfds:NAME[/CONFIG][:VERSION][#SPLIT] or hf:NAME[/CONFIG][:SPLIT]): its texts
+are in the column text or, with --is_split_into_words, its lists of words are in
+the column tokens. --text names another column. Out: one .npz or .tfrecord file.
+A .npz has the vectors of all texts, the index where each text's vectors start,
+the token ids, and for each token the index of its word. A .tfrecord has an
+Example for each text. official_tasks/engine/features.py describes the arrays.
 
 --recipe chooses the layers. The paper's six recipes are embeddings,
 second_to_last, last, weighted_sum_last_four, concat_last_four and
@@ -57,7 +57,7 @@ def define_flags():
         "input", None, "File with one text on each line, or a data set."
     )
     flags.DEFINE_bool(
-        "columns",
+        "is_split_into_words",
         False,
         "--input is a CoNLL file, with a word on each line, or a data set with "
         "lists of words.",
@@ -66,7 +66,7 @@ def define_flags():
         "text",
         None,
         "Column of a data set to read; by default text, or tokens with "
-        "--columns.",
+        "--is_split_into_words.",
     )
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
@@ -140,7 +140,7 @@ def main(values):
     refuse_inputs(values.output, values.input, values.model)
     recipe = find_recipe(values.recipe)
     texts = functools.partial(
-        read_words, values.input, values.columns, values.text
+        read_words, values.input, values.is_split_into_words, values.text
     )
     if os.path.exists(values.input):
         files.check_file(values.input)  # a pipe can be read only once

@@ -1,6 +1,6 @@
 r"""Learns a WordPiece vocabulary from text.
 
-    bert-keras train_vocabulary --input="books/*.txt" --size=30000 \
+    bert-keras train_vocabulary --input="books/*.txt" --vocabulary_size=30000 \
         --output=runs/vocab.txt
 
 In: text files, JSONL, Parquet, a folder, a glob in quotes, or a data set
@@ -47,7 +47,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer(
-        "size",
+        "vocabulary_size",
         30_000,
         "Maximum number of tokens, with special and unused tokens.",
         10,
@@ -74,7 +74,7 @@ def main(values):
     if shares_settings(values.output):
         lowercase, strip = resolve_settings(values.output, lowercase, strip)
     lowercase = True if lowercase is None else lowercase
-    first = learning.first_pieces(values.size, values.unused)
+    first = learning.first_pieces(values.vocabulary_size, values.unused)
     with progress.bar("Learning tokens") as update:
         counts = _count_words(values, lowercase, bool(strip))
         fraction = learning.accented_fraction(counts)
@@ -82,14 +82,14 @@ def main(values):
             strip = fraction <= learning.MANY_ACCENTS
             counts = learning.strip_counts(counts) if strip else counts
         tokens = learning.learn_pieces(
-            counts, first, values.size, values.min_count, update
+            counts, first, values.vocabulary_size, values.min_count, update
         )
     write_with_settings(tokens, values.output, lowercase, bool(strip))
     line = f"{values.output}: {len(tokens):,} tokens"
-    if len(tokens) < values.size:
+    if len(tokens) < values.vocabulary_size:
         line += (
-            f" of {values.size:,}: no other pair occurs {values.min_count} "
-            "times; take more text for more tokens"
+            f" of {values.vocabulary_size:,}: no other pair occurs "
+            f"{values.min_count} times; take more text for more tokens"
         )
     progress.console.print(line)
     accents = "stripped" if strip else "kept"

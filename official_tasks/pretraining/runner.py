@@ -141,7 +141,7 @@ class Run:
             self.folder,
             self.strategy,
             execution.save_every,
-            keep=execution.keep,
+            keep=execution.keep_last,
             keep_every=execution.keep_every,
             settings=settings._asdict(),
         )

@@ -100,7 +100,7 @@ class Execution(NamedTuple):
     accumulation: number of micro-batches into which each replica splits its
         rows of a batch.
     steps_per_execution: see `keras.Model.compile`.
-    save_every, keep, keep_every: see `TrainingState`.
+    save_every, keep_last, keep_every: see `TrainingState`.
     """
 
     distribution: str = "off"
@@ -108,7 +108,7 @@ class Execution(NamedTuple):
     accumulation: int = 1
     steps_per_execution: int = 1
     save_every: int = 1000
-    keep: int = 2
+    keep_last: int = 2
     keep_every: int | None = None
 
 

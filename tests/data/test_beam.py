@@ -302,7 +302,7 @@ def test_too_few_documents_and_no_beam_are_named(
 
 
 def test_a_vocabulary_by_beam_has_the_bytes_of_a_local_one(text, tmp_path):
-    flags = "--min_count=1", "--size=80", f"--input={text}"
+    flags = "--min_count=1", "--vocabulary_size=80", f"--input={text}"
     for name, *more in (["local"], ["beam", f"--beam={' '.join(DIRECT)}"]):
         output = f"--output={tmp_path}/{name}/vocab.txt"
         call_script(

@@ -395,7 +395,7 @@ PAGES = {
     "domain": Page(
         prepare_domain,
         {
-            "extend_vocabulary": "--words=3 --workers=1",
+            "extend_vocabulary": "--num_words=3 --workers=1",
             "create_pretraining_data": "--held_out_share=0.3 --workers=1",
             "pretrain ": "--sequence_length=16 --max_predictions=3 "
             "--batch_size=8 --steps=40 --evaluations=1 --evaluation_steps=3 "
@@ -449,8 +449,8 @@ PAGES = {
     "tokenizer": Page(
         prepare_tokenizer,
         {
-            "train_vocabulary": "--size=120 --workers=1",
-            "extend_vocabulary": "--words=3 --workers=1",
+            "train_vocabulary": "--vocabulary_size=120 --workers=1",
+            "extend_vocabulary": "--num_words=3 --workers=1",
         },
         check=check_tokenizer,
     ),

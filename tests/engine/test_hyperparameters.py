@@ -503,7 +503,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("learning_rate=1,2 --folds=3", "--learning_rate has several values"),
         ("grid", "Unknown command line flag 'grid'"),
         ("class_weights=balanced --task=glue", "--train, --class_weights only"),
-        ("folds=3 --check", "--folds only applies without --check"),
+        ("folds=3 --dry_run", "--folds only applies without --dry_run"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):

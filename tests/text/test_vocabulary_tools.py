@@ -63,7 +63,7 @@ def test_settings_go_with_a_learned_vocabulary(
     run, tmp_path, text, flags, expected, piece
 ):
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    flags += " --min_count=1 --size=400 --workers=1"
+    flags += " --min_count=1 --vocabulary_size=400 --workers=1"
     run(train_vocabulary, f"--input=text.txt --output=v/vocab.txt {flags}")
     path = tmp_path / "v" / "vocab.txt"
     assert settings_of(tmp_path / "v") == expected

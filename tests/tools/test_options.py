@@ -114,13 +114,13 @@ OPTIONS = {
         "accumulation": 3,
         "steps_per_execution": 2,
         "save_every": 9,
-        "keep": 4,
+        "keep_last": 4,
         "keep_every": 20,
         "seed": 11,
     },
     extract_features: {
         "input": "texts",
-        "columns": True,
+        "is_split_into_words": True,
         "text": "t",
         "model": "m",
         "output": "o.npz",
@@ -165,7 +165,7 @@ OPTIONS = {
         "init": "i",
         "from_scratch": True,
         "output": "o",
-        "check": True,
+        "dry_run": True,
         "epochs": 2.5,
         "batch_size": 6,
         "learning_rate": (1e-3, 2e-3),
@@ -241,7 +241,7 @@ OPTIONS = {
         "data": "d",
         "option": "sst2.data_dir=s",
         "tasks": "sst2",
-        "pretrain_flags": "--keep=7 --seed=9",
+        "pretrain_flags": "--keep_last=7 --seed=9",
         "finetune_flags": "--ema=0.8",
     },
     create_pretraining_data: {
@@ -269,7 +269,7 @@ OPTIONS = {
         **TEXT,
         "output": "v.txt",
         "overwrite": True,
-        "size": 30,
+        "vocabulary_size": 30,
         "min_count": 4,
         "unused": 3,
         "workers": 77,
@@ -280,7 +280,7 @@ OPTIONS = {
         "vocabulary": "old.txt",
         "output": "v.txt",
         "overwrite": True,
-        "words": 6,
+        "num_words": 6,
         "workers": 77,
     },
     convert_checkpoint: {
@@ -609,7 +609,7 @@ def test_every_option_of_finetune_reaches_the_run(monkeypatch, without_limits):
     monkeypatch.setattr(folds, "cross_validate", call)
     monkeypatch.setattr(leaderboard, "run_glue", call)
     given = dict(OPTIONS[finetune])
-    sets = {name: given.pop(name) for name in ("check", "folds", "seeds")}
+    sets = {name: given.pop(name) for name in ("dry_run", "folds", "seeds")}
     target = given["init"], given["output"]
     for name in ("task", "option", "init", "output"):
         del given[name]
@@ -625,7 +625,7 @@ def test_every_option_of_finetune_reaches_the_run(monkeypatch, without_limits):
     named = {**given, "seeds": 2, "settings": settings}
     assert run(seeds=2) == ((task, *target), named)
     named["seeds"] = 1
-    assert run(check=True) == ((task, "i", None), named)
+    assert run(dry_run=True) == ((task, "i", None), named)
     del named["seeds"]
     arguments = (task, *target, sets["folds"])
     assert run(folds=3) == (arguments, named)
@@ -773,9 +773,12 @@ def test_every_option_of_reproduce_reaches_the_commands(
     rows = reproduce.make_tables(True)["5"].rows
     assert len(kinds["finetune"]) == 2 * len(rows)  # two seeds, one task
     for words in kinds["pretrain"]:
-        assert {"--data=d", "--keep=7", "--seed=9", "--hidden_dim=128"} <= {
-            *words
-        }
+        assert {
+            "--data=d",
+            "--keep_last=7",
+            "--seed=9",
+            "--hidden_dim=128",
+        } <= {*words}
     for words in kinds["finetune"]:
         assert {"--task=sst2", "--data_dir=s", "--ema=0.8"} <= {*words}
     assert {"--seed=0", "--seed=1"} <= {*sum(kinds["finetune"], [])}

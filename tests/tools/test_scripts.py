@@ -53,7 +53,7 @@ def toy(tmp_path_factory):
 
 # Script -> flags appended to its README command, so that it takes seconds.
 SMALLER = {
-    "train_vocabulary": "--size=120 --workers=1",
+    "train_vocabulary": "--vocabulary_size=120 --workers=1",
     "create_pretraining_data": "--held_out_share=0.3 --workers=1",
     "pretrain": "--num_layers=1 --hidden_dim=32 --num_heads=2 "
     "--sequence_length=32 --max_predictions=5 --batch_size=8 --steps=20 "
@@ -62,7 +62,7 @@ SMALLER = {
     "--learning_rate=2e-3 --sequence_length=32 --nopad_to_longest "
     "--dtype=auto",
     "evaluate": "",
-    "export": "--model=runs/pretrain/model",
+    "export": "--model=runs/yours/model,runs/pretrain/model",
     "predict": "",
     "serve": "",
 }
@@ -223,7 +223,8 @@ MISTAKES = {
         "runs/vocab.txt exists. Name another one, or add --over",
     ),
     "a vocabulary of next to nothing": (
-        "tools/train_vocabulary.py --input=books --output=v.txt --size=10",
+        "tools/train_vocabulary.py --input=books --output=v.txt "
+        "--vocabulary_size=10",
         "of the words are [UNK]",
     ),
     "a model that is there": (

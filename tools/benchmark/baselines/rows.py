@@ -210,8 +210,8 @@ ROWS = {
     "vocabulary": compare(
         "text to a vocabulary of 30,000",
         bert_keras=(
-            "{here}/../../train_vocabulary.py --input={text} --size=30000 "
-            "--output={output}.txt --overwrite"
+            "{here}/../../train_vocabulary.py --input={text} "
+            "--vocabulary_size=30000 --output={output}.txt --overwrite"
         ).split(),
         tokenizers=["-c", LEARN, "{text}", "{output}.json"],
     ),
