@@ -1,12 +1,17 @@
 """The original BERT's text rules; shares no code with this package.
 
-The rules are those of tokenization.py as published in 2018 and 2019. The
-categories come from `unicodedata`. Run it under Python 3.11, which has Unicode
-14.0, like this package's tables.
+The rules are those of tokenization.py as published in 2018 and 2019, with the
+characters of Unicode 14.0, like this package's tables. Later versions add
+characters and do not change the others. So `str.lower` and `unicodedata` serve
+under every Python. A character that 14.0 lacks has the category "Cn", and is
+neither lower-cased nor decomposed.
 """
 
-import functools
+import json
+import re
 import unicodedata
+from functools import cache, partial
+from pathlib import Path
 
 IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
@@ -18,6 +23,9 @@ IDEOGRAPHS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+GOLDEN = Path(__file__).parent.parent / "golden" / "unicode_14.json"
+UNASSIGNED = [f"{chr(a)}-{chr(b)}" for a, b in json.loads(GOLDEN.read_text())]
+ASSIGNED = re.compile(f"[^{''.join(UNASSIGNED)}]+")
 ASCII_PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
@@ -30,9 +38,9 @@ def words(text, lowercase=True, strip_accents=None):
     found = []
     for word in "".join(map(cleaned, text)).split():
         if lowercase:
-            word = word.lower()
+            word = change(str.lower, word)
         if strip_accents:
-            parts = unicodedata.normalize("NFD", word)
+            parts = change(partial(unicodedata.normalize, "NFD"), word)
             word = "".join(c for c in parts if category(c) != "Mn")
         found += "".join(map(set_apart, word)).split()
     return found
@@ -57,12 +65,22 @@ def pieces(word, vocabulary, max_word_length=200):
     return found
 
 
-@functools.cache
+def change(function, text):
+    """Return `text` with `function` applied to each run of Unicode 14.0.
+
+    An unassigned character ends a word for the rule of the final sigma, and
+    no accent is ordered across it.
+    """
+    return ASSIGNED.sub(lambda run: function(run[0]), text)
+
+
+@cache
 def category(character):
-    return unicodedata.category(character)
+    known = ASSIGNED.match(character)
+    return unicodedata.category(character) if known else "Cn"
 
 
-@functools.cache
+@cache
 def cleaned(character):
     if character in "\t\n\r" or category(character) == "Zs":
         return " "
@@ -73,7 +91,7 @@ def cleaned(character):
     return character
 
 
-@functools.cache
+@cache
 def set_apart(character):
     is_punctuation = character in ASCII_PUNCTUATION
     if is_punctuation or category(character).startswith("P"):

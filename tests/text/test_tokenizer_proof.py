@@ -28,10 +28,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not DATA.is_dir(), reason="needs BERT_KERAS_DATA"),
 ]
-needs_unicode_14 = pytest.mark.skipif(
-    unicodedata.unidata_version != "14.0.0",
-    reason="the original's rules need Python 3.11, whose Unicode is 14.0",
-)
 
 
 def batches():
@@ -62,7 +58,6 @@ def assert_no_difference(compared, wrong):
     assert compared > 50_000 and not wrong, wrong[:20]
 
 
-@needs_unicode_14
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("strip", [True, False])
 def test_the_reference_equals_the_rules_of_the_original(lowercase, strip):
