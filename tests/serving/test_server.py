@@ -1,9 +1,10 @@
-"""The trial server in a separate process, called over real connections."""
+"""The trial server: its application in this process, and a real process.
+
+The process is tested for what the application cannot do: connections, signals.
+"""
 
 import base64
 import concurrent.futures
-import contextlib
-import http.client
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import types
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from bert_keras.errors import InputError
 from bert_keras.serving.export import export_saved_model
@@ -51,10 +53,24 @@ def port(started):
     assert process.poll() is None
 
 
-def test_rows_and_columns_get_the_answers_of_the_model(port):
+@pytest.fixture(scope="module")
+def client(toy_served):
+    """A client of the application in this process."""
+    app = create_app(toy_served, hosts=["localhost", "[::1]"])
+    return TestClient(app, "http://localhost")
+
+
+def ask(client, content):
+    """Return (status, JSON) of a request; content is bytes or a JSON value."""
+    body = content if isinstance(content, bytes) else json.dumps(content)
+    reply = client.post(PREDICT, content=body)
+    return reply.status_code, reply.json()
+
+
+def test_rows_and_columns_get_the_answers_of_the_model(client):
     classifier, *_, pretrainer = task_models()
     texts = ["an hour well spent", "bad film", ""]
-    status, answer = predict(port, {"instances": [{"text": t} for t in texts]})
+    status, answer = ask(client, {"instances": [{"text": t} for t in texts]})
     assert status == 200
     rows = answer["predictions"]
     found = {"probabilities": [row["probabilities"] for row in rows]}
@@ -66,18 +82,17 @@ def test_rows_and_columns_get_the_answers_of_the_model(port):
         assert row["label"] == classifier.labels[best]
     content = {"signature_name": "next_sentence"}
     pairs = {"text": texts, "text_pair": texts[::-1]}
-    status, answer = predict(port, {**content, "inputs": pairs})
+    status, answer = ask(client, {**content, "inputs": pairs})
     found = {"probability": answer["outputs"]}
     asked = preprocessor(), options, found, *pairs.values()
     assert live_answers.next_sentence(pretrainer, *asked) < 1e-5
 
 
-def test_the_model_describes_itself_as_tensorflow_serving_does(port):
+def test_the_model_describes_itself_as_tensorflow_serving_does(client):
     for path in ("/v1/models/model", "/v1/models/model/versions/1"):
-        status, text = call(port, "GET", path)
-        (version,) = json.loads(text)["model_version_status"]
+        (version,) = client.get(path).json()["model_version_status"]
         assert (version["state"], version["version"]) == ("AVAILABLE", "1")
-    content = json.loads(call(port, "GET", "/v1/models/model/metadata")[1])
+    content = client.get("/v1/models/model/metadata").json()
     assert content["model_spec"]["name"] == "model"
     signatures = content["metadata"]["signature_def"]["signature_def"]
     text = signatures["classify"]["inputs"]["text"]
@@ -85,8 +100,8 @@ def test_the_model_describes_itself_as_tensorflow_serving_does(port):
     assert text["tensor_shape"]["dim"][0]["size"] == "-1"
     assert signatures["classify"]["method_name"].endswith("serving/predict")
     assert "serving_default" in signatures
-    assert json.loads(call(port, "GET", "/card")[1])["default"] == "classify"
-    assert call(port, "GET", "/health") == (200, '{"status":"ok"}')
+    assert client.get("/card").json()["default"] == "classify"
+    assert client.get("/health").json() == {"status": "ok"}
 
 
 def test_the_version_in_the_address_is_that_of_the_folder(toy_served, tmp_path):
@@ -118,10 +133,12 @@ def test_the_version_in_the_address_is_that_of_the_folder(toy_served, tmp_path):
         ("PUT", "/health", 405),
     ],
 )
-def test_other_addresses_and_methods_are_refused(port, method, path, status):
-    found, text = call(port, method, path, BODY)
-    assert found == status
-    assert status == 200 or PREDICT in json.loads(text)["error"]
+def test_other_addresses_and_methods_are_refused(client, method, path, status):
+    reply = client.request(method, path, content=BODY)
+    assert reply.status_code == status
+    assert status == 200 or PREDICT in reply.json()["error"]
+    # Else the rest of the body would be read as the next request.
+    assert status == 200 or reply.headers["connection"] == "close"
 
 
 IDS = {"input_ids": [2, 3], "attention_mask": [1, 1], "token_type_ids": [0, 0]}
@@ -176,26 +193,23 @@ def asked(name, row):
         ({"instances": ["a" * 9_000_000]}, "bytes", 413),
     ],
 )
-def test_each_mistake_gets_a_sentence(port, content, word, status):
-    found, answer = predict(port, content)
+def test_each_mistake_gets_a_sentence(client, content, word, status):
+    found, answer = ask(client, content)
     assert (found, word in answer["error"]) == (status, True), answer
     assert len(answer["error"]) < 400 and " b'" not in answer["error"]
     assert "assertion failed" not in answer["error"]
-    assert predict(port, {"instances": ["a"]})[0] == 200
+    assert ask(client, {"instances": ["a"]})[0] == 200
 
 
 @pytest.mark.parametrize("name", request_bombs.BOMBS)
-def test_small_requests_for_much_work_are_answered_or_refused(port, name):
+def test_small_requests_for_much_work_are_answered_or_refused(client, name):
     signature, rows = request_bombs.BOMBS[name]
     if name == "ids":  # the bomb has the input names of another export
         rows = [dict(zip(IDS, row.values(), strict=True)) for row in rows]
     content = {"signature_name": signature, "instances": rows}
     # The graph refuses rows of ids that are longer than the toy model's.
-    assert predict(port, content)[0] in (
-        200,
-        400 if name == "ids" else 413,
-        413,
-    )
+    status = ask(client, content)[0]
+    assert status in (200, 400 if name == "ids" else 413, 413)
 
 
 def test_texts_are_not_tokenized_before_their_bytes_are_bounded(toy_export):
@@ -270,41 +284,7 @@ def test_answers_are_written_by_row_or_by_output():
     }
 
 
-def send(port, data):
-    """Send raw bytes, which may be invalid HTTP; return (status, body)."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-        client.sendall(data)
-        reply = http.client.HTTPResponse(client)
-        reply.begin()
-        return reply.status, reply.read()
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "status"),
-    [
-        # curl --http2 sends these headers
-        ("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n", BODY, 200),
-        ("Connection: Upgrade\r\nUpgrade: websocket\r\n", BODY, 200),
-        ("Expect: 100-continue\r\n", BODY, 200),
-        ("Content-Type: text/plain\r\n", BODY, 200),
-        ("Content-Encoding: gzip\r\n", BODY, 200),
-        ("No colon\r\n", BODY, 400),
-    ],
-)
-def test_headers_lose_no_body(port, headers, body, status):
-    head = f"{HEAD}Content-Length: {len(body)}\r\n{headers}\r\n"
-    found, answer = send(port, (head + body).encode())
-    assert (found, b"predictions" in answer) == (status, status == 200)
-
-
-def test_headers_without_end_are_not_kept(port):
-    with contextlib.suppress(ConnectionError):  # the server may close early
-        head = f"{HEAD}X-Long: {'a' * 9_000_000}".encode()
-        assert send(port, head)[0] == 400
-    assert predict(port, {"instances": ["a"]})[0] == 200
-
-
-def test_pages_of_other_sites_are_refused(port):
+def test_pages_of_other_sites_are_refused(client):
     for headers, status in (
         ({"Host": "LOCALHOST:99"}, 200),
         ({"Host": "[::1]:99"}, 200),
@@ -315,7 +295,13 @@ def test_pages_of_other_sites_are_refused(port):
         ({"Host": "localhost", "Origin": "https://example.com"}, 403),
         ({"Host": "localhost", "Origin": "null"}, 403),
     ):
-        assert call(port, "POST", PREDICT, BODY, headers)[0] == status, headers
+        reply = client.post(PREDICT, content=BODY, headers=headers)
+        assert reply.status_code == status, headers
+
+
+def test_a_request_to_upgrade_is_answered_without(port):
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    assert call(port, "POST", PREDICT, BODY, headers)[0] == 200
 
 
 def test_slow_and_dropped_clients_cost_nothing(port):
