@@ -17,6 +17,7 @@ import types
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
@@ -149,6 +150,12 @@ def no_process_no_fit(request):
         for place in places:
             stack.enter_context(mock.patch.object(*place, refuse))
         yield
+
+
+@pytest.fixture
+def random():
+    """Generator of random numbers, in the same state for each test."""
+    return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

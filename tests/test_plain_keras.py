@@ -31,15 +31,15 @@ from tests.support.model_samples import (
     pretraining_batch,
 )
 
-ROWS, RANDOM = 5, np.random.default_rng(0)
-IDS = RANDOM.integers(1, 30, (ROWS, 6))
+ROWS = 5
+IDS = np.random.default_rng(0).integers(1, 30, (ROWS, 6))
 X = {"token_ids": IDS, "segment_ids": IDS % 2, "padding_mask": IDS * 0 + 1}
 X["padding_mask"][::2, 4:] = 0
 CHOICES = {name: np.stack([x, x[::-1]], axis=1) for name, x in X.items()}
 PRETRAINING, PREDICTED, _ = pretraining_batch(batch=ROWS)
 CLASSES, ENDS = np.array([0, 1, 2, 0, 1]), IDS % 6
 WEIGHTS = np.array([0.2, 1.0, 0.0, 2.5, 0.7], "float32")
-VECTORS = RANDOM.normal(size=(ROWS, 6, 8)).astype("float32")
+VECTORS = np.random.default_rng(0).normal(size=(ROWS, 6, 8)).astype("float32")
 
 
 def entropy():

@@ -34,13 +34,13 @@ from tests.support.task_samples import (
     write_reviews,
 )
 
-RANDOM = np.random.default_rng(0)
-
 
 @pytest.mark.parametrize("classes", [2, 5])
-def test_temperature_and_error_are_those_of_scipy_and_scikit_learn(classes):
-    labels = RANDOM.integers(0, classes, 400)
-    logits = RANDOM.normal(size=(400, classes)) * 3
+def test_temperature_and_error_are_those_of_scipy_and_scikit_learn(
+    random, classes
+):
+    labels = random.integers(0, classes, 400)
+    logits = random.normal(size=(400, classes)) * 3
     logits[np.arange(400), labels] += 2
 
     def loss(temperature):

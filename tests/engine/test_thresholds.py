@@ -26,12 +26,10 @@ from tests.support.task_samples import (
     write_csv,
 )
 
-RANDOM = np.random.default_rng(0)
 
-
-def test_the_best_threshold_of_a_label_has_scikit_learns_best_f1():
-    truth = RANDOM.random((40, 5)) < [0.1, 0.3, 0.5, 0.9, 0.0]
-    probabilities = 0.05 + 0.9 * RANDOM.random((40, 5)).round(1)  # with ties
+def test_the_best_threshold_of_a_label_has_scikit_learns_best_f1(random):
+    truth = random.random((40, 5)) < [0.1, 0.3, 0.5, 0.9, 0.0]
+    probabilities = 0.05 + 0.9 * random.random((40, 5)).round(1)  # with ties
     thresholds = metrics.best_thresholds(truth, probabilities)
     assert thresholds[4] == 0.5  # no text has this label
     for label in range(4):
@@ -45,9 +43,9 @@ def test_the_best_threshold_of_a_label_has_scikit_learns_best_f1():
 
 
 @pytest.mark.parametrize("precision", [0.5, 0.8, 1.0])
-def test_the_threshold_of_a_precision_keeps_the_most_answers(precision):
-    confidence = RANDOM.random(60).round(1).clip(0.05, 0.95)  # with ties
-    right = RANDOM.random(60) < confidence
+def test_the_threshold_of_a_precision_keeps_the_most_answers(random, precision):
+    confidence = random.random(60).round(1).clip(0.05, 0.95)  # with ties
+    right = random.random(60) < confidence
     least = metrics.lowest_threshold(right, confidence, precision)
     kept = {
         cut: right[confidence >= cut].mean()
@@ -59,9 +57,9 @@ def test_the_threshold_of_a_precision_keeps_the_most_answers(precision):
     assert metrics.lowest_threshold(right & False, confidence, 0.1) > 0.99
 
 
-def test_balanced_labels_weigh_as_scikit_learns_classes_of_each_label():
-    targets = (RANDOM.random((50, 3)) < [0.1, 0.5, 0.8]).astype("float32")
-    logits = RANDOM.normal(size=(50, 3)).astype("float32")
+def test_balanced_labels_weigh_as_scikit_learns_classes_of_each_label(random):
+    targets = (random.random((50, 3)) < [0.1, 0.5, 0.8]).astype("float32")
+    logits = random.normal(size=(50, 3)).astype("float32")
     expected = []
     for truth, column in zip(targets.T, logits.T, strict=True):
         weights = compute_class_weight(

@@ -22,9 +22,8 @@ from bert_keras.modeling.layers import (
 )
 from bert_keras.modeling.memory import paged_zeros, share_memory
 
-RANDOM = np.random.default_rng(7)
-VECTORS = RANDOM.normal(size=(2, 5, 8)).astype("float32")
-IDS = RANDOM.integers(0, 20, (2, 5)).astype("int32")
+VECTORS = np.random.default_rng(7).normal(size=(2, 5, 8)).astype("float32")
+IDS = np.random.default_rng(7).integers(0, 20, (2, 5)).astype("int32")
 POSITIONS = np.array([[4, 0, 0], [1, 1, 2]], "int32")
 DENSE = ("kernel", "bias")
 
@@ -144,7 +143,9 @@ def test_a_layer_is_saved_runs_in_half_precision_and_drops_in_training(
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("joined", [False, True])
-def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
+def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(
+    dtype, joined, random
+):
     policy = "float32" if dtype == "float32" else f"mixed_{dtype}"
     if joined:
         layer = SelfAttention(1, 8, 0.0, dtype=policy)
@@ -154,13 +155,13 @@ def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
         layer = Projection(8, dtype=policy)
         layer.build((None, None, 8))
         project, bias = layer, layer.bias.value
-    x = RANDOM.normal(size=(8, 512, 8))
+    x = random.normal(size=(8, 512, 8))
     with tf.GradientTape() as tape:
         y = project(tf.cast(x, dtype))
         # y[2] is the value projection (B, N, T, H), and N is 1.
         y = y[2][:, 0] if joined else y
     # The mean is not 0, so that a sum in bfloat16 would stop growing.
-    upstream = tf.cast(RANDOM.normal(0.1, size=y.shape), dtype)
+    upstream = tf.cast(random.normal(0.1, size=y.shape), dtype)
     gradient = tape.gradient(y, bias, upstream)
     exact = np.sum(tf.cast(upstream, "float64"), axis=(0, 1))
     bits = {"bfloat16": 8, "float16": 11, "float32": 18}[dtype]

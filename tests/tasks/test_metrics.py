@@ -24,7 +24,6 @@ from official_tasks.tasks.metrics import (
     token_f1,
 )
 
-GENERATOR = np.random.default_rng(0)
 # Case -> true and predicted classes, 0 or 1: hard cases, then random ones.
 BINARY = {
     "all right": ([0, 1, 1], [0, 1, 1]),
@@ -36,7 +35,7 @@ BINARY = {
     "one class everywhere": ([0, 0], [0, 0]),
     "a single example": ([1], [1]),
     **{
-        f"random {n}": tuple(GENERATOR.integers(0, 2, (2, n)))
+        f"random {n}": tuple(np.random.default_rng(n).integers(0, 2, (2, n)))
         for n in (2, 7, 100, 5000)
     },
 }
@@ -83,8 +82,8 @@ def test_scores_of_several_classes_equal_scikit_learn(seed):
     )
 
 
-def test_scores_of_texts_with_several_labels_equal_scikit_learn():
-    truth, predicted = GENERATOR.random((2, 60, 4)) < 0.3
+def test_scores_of_texts_with_several_labels_equal_scikit_learn(random):
+    truth, predicted = random.random((2, 60, 4)) < 0.3
     truth[:, 3] = predicted[:, 2] = False  # never true, never predicted
     expected = reference.precision_recall_fscore_support(
         truth, predicted, zero_division=0
@@ -118,8 +117,10 @@ NUMBERS = {
     "tiny": ([1e-200, 2e-200, 4e-200], [3e-180, 1e-180, 9e-180]),
     "of both scales": ([1e-300, 1.0, 1e150], [1e-9, 1e150, 2e150]),
     "not a number among them": ([1.0, 2.0, 3.0], [1.0, np.nan, 3.0]),
-    "random": tuple(GENERATOR.normal(size=(2, 500))),
-    "random with ties": tuple(GENERATOR.integers(0, 6, (2, 500)) / 5),
+    "random": tuple(np.random.default_rng(0).normal(size=(2, 500))),
+    "random with ties": tuple(
+        np.random.default_rng(0).integers(0, 6, (2, 500)) / 5
+    ),
 }
 
 
@@ -412,11 +413,11 @@ def test_the_best_threshold_is_the_best_of_all_cuts():
             assert threshold == 0
 
 
-def test_rankings_equal_scikit_learn_and_the_definitions():
+def test_rankings_equal_scikit_learn_and_the_definitions(random):
     orders, relevant, gains = [], [], []
     for _ in range(20):
-        scores = GENERATOR.normal(size=15)
-        true = GENERATOR.integers(0, 4, 15) * (GENERATOR.random(15) < 0.4)
+        scores = random.normal(size=15)
+        true = random.integers(0, 4, 15) * (random.random(15) < 0.4)
         true[3] = 2  # at least one passage is relevant
         orders.append(np.argsort(-scores).tolist())
         relevant.append({i: float(g) for i, g in enumerate(true) if g})
@@ -436,7 +437,7 @@ def test_rankings_equal_scikit_learn_and_the_definitions():
         np.mean([one["ndcg_at_10"] for one in alone])
     )
     drawn = [
-        metrics.retrieval_scores([GENERATOR.permutation(15)], [r], (1,))
+        metrics.retrieval_scores([random.permutation(15)], [r], (1,))
         for r in relevant * 200
     ]
     chance = metrics.ndcg_of_chance(relevant, [15] * 20)

@@ -190,10 +190,10 @@ def test_words_that_cost_most_pieces_are_found_in_a_domain():
     assert domain_words(extended, texts, 9) == ["xyz"]
 
 
-def test_an_extended_model_says_the_same_of_old_text():
+def test_an_extended_model_says_the_same_of_old_text(random):
     old = [*SPECIAL, "[unused0]", "una", "##ff", "##able", "able"]
     model = make_model("pretrainer", vocabulary_size=len(old))
-    model.set_weights([np.random.normal(size=w.shape) for w in model.weights])
+    model.set_weights([random.normal(size=w.shape) for w in model.weights])
     extension = extend_vocabulary(old, ["unaff", "ableff"])
     extended = extend_model(model, extension)
     inputs = {

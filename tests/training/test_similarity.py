@@ -17,11 +17,15 @@ from bert_keras.training.similarity import (
     Triplet,
 )
 
-RANDOM = np.random.default_rng(0)
 
+@pytest.fixture
+def vectors(random):
+    """Function that draws float32 (rows, texts, 8)."""
 
-def vectors(texts, rows=5):
-    return RANDOM.normal(size=(rows, texts, 8)).astype("float32")
+    def draw(texts, rows=5):
+        return random.normal(size=(rows, texts, 8)).astype("float32")
+
+    return draw
 
 
 def cosine(a, b):
@@ -29,7 +33,7 @@ def cosine(a, b):
 
 
 @pytest.mark.parametrize("texts", [2, 4])
-def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
+def test_a_text_is_to_find_its_partner_among_all_of_the_batch(vectors, texts):
     x, scale = vectors(texts), 7.0
     expected = []
     for row in range(len(x)):
@@ -47,7 +51,7 @@ def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
 
 
 @pytest.mark.parametrize("texts", [2, 3])
-def test_a_partner_of_the_same_text_is_no_negative(texts):
+def test_a_partner_of_the_same_text_is_no_negative(vectors, texts):
     # Rows 0 and 1 share a query, rows 0 and 2 a partner, and row 3 repeats
     # row 0. The hard negative of row 4 is the partner of other rows.
     numbers = np.array([[0, 1, 9], [0, 2, 8], [3, 1, 2], [0, 1, 9], [4, 5, 1]])
@@ -65,14 +69,17 @@ def test_a_partner_of_the_same_text_is_no_negative(texts):
         expected.append(np.log(np.exp(logits).sum()) - right)
     loss = InBatchNegatives(7.0)
     assert float(loss(numbers, x)) == pytest.approx(np.mean(expected), 1e-5)
-    assert float(loss(None, x)) > np.mean(expected) + 0.1
+    # Without labels there are more negatives, so the loss is greater.
+    assert 0.99 * float(loss(None, x)) > np.mean(expected)
     # If all labels differ, or their shape is not (B, K), they change nothing.
     for labels in (np.arange(5 * texts).reshape(5, texts), np.zeros((5, 1))):
         assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
 
 
 @pytest.mark.parametrize("unknown", ["labels", "vectors", "both"])
-def test_numbers_count_if_the_number_of_texts_is_known_only_later(unknown):
+def test_numbers_count_if_the_number_of_texts_is_known_only_later(
+    vectors, unknown
+):
     numbers, x = np.array([[0, 1], [0, 2], [3, 1]]), vectors(2, rows=3)
     loss = InBatchNegatives()
     shapes = [
@@ -88,7 +95,7 @@ def test_numbers_count_if_the_number_of_texts_is_known_only_later(unknown):
     )
     expected = float(loss(numbers, x))
     assert float(function(numbers, x)) == pytest.approx(expected, 1e-4)
-    assert expected < float(loss(None, x)) - 0.1
+    assert expected < 0.99 * float(loss(None, x))
 
 
 def test_a_text_is_no_negative_of_itself():
@@ -137,7 +144,9 @@ def test_a_matryoshka_loss_is_that_of_sentence_transformers(name):
         ([4], [1.0, 2.0], "as many weights"),
     ],
 )
-def test_sizes_that_cannot_be_learned_are_refused(dims, weights, message):
+def test_sizes_that_cannot_be_learned_are_refused(
+    vectors, dims, weights, message
+):
     with pytest.raises(InputError, match=message):
         Matryoshka(Triplet(), dims, weights)(None, vectors(3))
 
@@ -148,7 +157,7 @@ def test_a_matryoshka_loss_needs_a_loss_on_vectors():
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])
-def test_cosines_are_to_have_the_order_of_the_scores(shape):
+def test_cosines_are_to_have_the_order_of_the_scores(vectors, shape):
     x, y = vectors(2), np.array([0.2, 1.0, 0.2, 0.0, 0.7])
     cosines = [cosine(*pair) for pair in x]
     total = 1.0
@@ -179,21 +188,21 @@ def test_cosines_in_order_have_the_loss_of_sentence_transformers():
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])
-def test_the_cosine_is_to_be_the_score(shape):
-    x, y = vectors(2), RANDOM.uniform(size=5)
+def test_the_cosine_is_to_be_the_score(vectors, random, shape):
+    x, y = vectors(2), random.uniform(size=5)
     apart = [cosine(*pair) - score for pair, score in zip(x, y, strict=True)]
     found = float(CosineRegression()(y.reshape(shape), x))
     assert found == pytest.approx(np.mean(np.square(apart)), 1e-5)
 
 
-def test_scores_are_needed_where_they_are_learned():
+def test_scores_are_needed_where_they_are_learned(vectors):
     with pytest.raises(InputError, match="no labels.*seconds.*, scores"):
         CosineRegression()(None, vectors(2))
     with pytest.raises(InputError, match="CoSENT got no labels"):
         CoSENT()(None, vectors(2))
 
 
-def test_the_positive_is_to_be_nearer_than_the_negative():
+def test_the_positive_is_to_be_nearer_than_the_negative(vectors):
     x = vectors(3, rows=20)
     apart = [cosine(a, n) - cosine(a, p) + 0.25 for a, p, n in x]
     expected = np.maximum(apart, 0)
@@ -219,7 +228,7 @@ def test_another_number_of_texts_is_refused(loss, shape, expected):
         loss(None, np.ones(shape, "float32"))
 
 
-def test_the_number_of_texts_may_be_unknown_in_a_graph():
+def test_the_number_of_texts_may_be_unknown_in_a_graph(vectors):
     x = vectors(3)
     spec = tf.TensorSpec((None, None, 8), tf.float32)
     loss = tf.function(lambda v: Triplet()(None, v), input_signature=[spec])
