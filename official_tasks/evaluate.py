@@ -18,9 +18,8 @@ also writes results.json and, except for mlm, the official prediction files.
 Takes about 10 seconds for 1,000 short texts with a small model on 2 CPU cores.
 """
 
+import dataclasses
 import os
-
-from absl import flags
 
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
@@ -35,7 +34,8 @@ from bert_keras.files import (
 )
 from bert_keras.json_files import without_nan, write_json
 from bert_keras.run_folder import find_changed
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import Condition, option
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
 from official_tasks.tasks.forms.class_folders import find_changes, list_files
@@ -46,37 +46,43 @@ from official_tasks.tasks.source import Source
 MLM = "mlm"
 
 
-def define_flags():
-    registry.define_task_flags(more={MLM: ("text", "separator", "encoding")})
-    flags.adopt_module_key_flags(registry)
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Folder of a model or run. A,B averages the outputs of A and B.",
+def _is_masked_lm(values):
+    return (values.task or "").lower() == MLM
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(registry.TaskOptions):
+    """Options of this script."""
+
+    task: str | None = registry.task_option(None, MLM)
+    others = {MLM: ("text", "separator", "encoding")}
+    model: str | None = option(
+        None, "Folder of a model or run. A,B averages the outputs of A and B."
     )
-    flags.DEFINE_string("input", None, "With --task=mlm: files of texts.")
-    flags.DEFINE_integer(
-        "sequence_length", 128, "With --task=mlm: maximum tokens of a row."
+    input: str | None = option(None, "With --task=mlm: files of texts.")
+    sequence_length: int = option(
+        128, "With --task=mlm: maximum tokens of a row."
     )
-    script.define_seed("Seed of the random masks.")
-    flags.DEFINE_string(
-        "predictions", None, "File of predictions to score instead of --model."
+    seed: int = options.seed("With --task=mlm: seed of the random masks.")
+    predictions: str | None = option(
+        None, "File of predictions to score instead of --model."
     )
-    flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
-    flags.DEFINE_string(
-        "output", None, "Folder for results.json and official prediction files."
+    split: str = option("dev", "The split to score on.", choices=SPLITS)
+    output: str | None = option(
+        None, "Folder for results.json and official prediction files."
     )
-    script.define_overwrite()
-    script.applies_only(
-        "with --task=mlm",
-        _is_masked_lm,
-        *("input", "sequence_length", "seed"),
-    )
-    script.applies_only(
-        "without --task=mlm",
-        lambda v: not _is_masked_lm(v),
-        "predictions",
-        "split",
+    overwrite: bool = options.overwrite()
+    conditions = (
+        Condition(
+            ("input", "sequence_length", "seed"),
+            "with --task=mlm",
+            _is_masked_lm,
+        ),
+        Condition(
+            ("predictions", "split"),
+            "without --task=mlm",
+            lambda v: not _is_masked_lm(v),
+        ),
     )
 
 
@@ -203,10 +209,6 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     return notes
 
 
-def _is_masked_lm(values):
-    return (values.task or "").lower() == MLM
-
-
 def _are_same(paths, trained, inputs):
     """Return True if the lists have equal files in the same order."""
     return len(paths) == len(trained) and all(
@@ -322,4 +324,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -31,192 +31,106 @@ Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
 """
 
-from absl import flags
+import dataclasses
 
-from bert_keras.errors import format_count
-from bert_keras.training import DISTRIBUTIONS
-from official_tasks import script
-from official_tasks.engine.hyperparameters import (
-    CHOICES,
-    RANGES,
-    Hyperparameters,
-)
+from bert_keras.errors import InputError, format_count
+from official_tasks import options, script
+from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.options import Condition, option
 from official_tasks.tasks import registry
 from official_tasks.tasks.registry import task_from_flags
 
-RUN_FLAGS = (
-    "from_scratch",
-    "epochs",
-    "batch_size",
-    "sequence_length",
-    "seed",
-    "dtype",
-    "pad_to_longest",
-    "distribution",
-    "tpu",
-)
 
-# Field of `Hyperparameters` -> help of its flag, or (help, choices).
-TRAINING = {
-    "bilstm_dim": "Units in each direction of a new BiLSTM between encoder and "
-    "head.",
-    "warmup": "Steps in which the learning rate rises: a number, or a fraction "
-    "of the steps.",
-    "schedule": (
-        "Shape of the learning rate after the warm-up.",
-        CHOICES["schedule"],
-    ),
-    "ema": "Momentum of the moving averages of the weights. The run scores and "
-    "saves these averages.",
-    "label_smoothing": "Fraction of each label to spread over all classes.",
-    "lora_rank": "Rank of LoRA's matrices. Only they, the head and other new "
-    "weights are trained.",
-    "lora_alpha": "LoRA's change of a kernel is multiplied by --lora_alpha / "
-    "--lora_rank. By default, this factor is 1.",
-    "lora_dropout": "Dropout rate of the input of LoRA's matrices.",
-    "lora_targets": "Projections that LoRA changes: any of query, key, value, "
-    "output, feed_forward.",
-    "freeze_layers": "Freeze the embeddings and this many lowest layers.",
-    "accumulation": "Number of micro-batches into which each device splits "
-    "its part of a batch, to save memory.",
-    "steps_per_execution": "Number of steps that Python starts in one call.",
-    "save_every": "Steps between checkpoints, from which a run resumes.",
-    "evaluations": "How often dev is scored, at even distances, at most once a "
-    "step. The default is once an epoch.",
-    "max_rows": "Use at most this many rows of train and of dev: a random "
-    "sample, the same for every --seed. With --folds, of --train in all.",
-    "early_stopping": "End after this many evaluations without a better score.",
-    "tune_thresholds": "Choose the thresholds with the best F1 on dev: one for "
-    'each label, or one for "no answer".',
-    "min_precision": "With one class a text: choose the threshold above which "
-    "answers have this precision on dev. The others are unsure.",
-    "calibrate": "Divide the logits by the temperature with the lowest loss on "
-    "dev.",
-    "metric": "Metric on dev that decides the best weights and early stopping: "
-    "loss, or a metric of the task. The default is the task's main metric.",
-    "layer_decay": "A layer's learning rate is this factor times the rate of "
-    "the layer above.",
-    "weight_decay": "Decoupled weight decay, except for biases and LayerNorm.",
-    "clip_norm": "Maximum global norm of the gradients; 0 does not clip them.",
-    "dropout": "Dropout rate of layers, attention and head; by default the "
-    "rates stored with the weights.",
-    "optimizer": ("AdamW, or LAMB for large batches.", CHOICES["optimizer"]),
-    "class_weights": (
-        "balanced: all classes have the same total weight in the loss.",
-        CHOICES["class_weights"],
-    ),
-    "rematerialize": "Compute layers again in the backward pass. This takes "
-    "less memory and more time.",
-}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(options.DeviceOptions):
+    """Arguments of `finetuning.run` besides `Hyperparameters`."""
 
-
-def define_flags():
-    registry.define_task_flags("classify", {"glue": ("data_dir",)})
-    flags.adopt_module_key_flags(registry)
-    flags.DEFINE_string(
-        "init", None, "Weights to start from: a folder or a preset's name."
-    )
-    flags.DEFINE_bool(
-        "from_scratch",
+    from_scratch: bool = option(
         False,
         "Start from random weights; use the sizes and vocabulary of --init.",
     )
-    flags.DEFINE_string("output", None, "Folder of this run.")
-    flags.DEFINE_bool(
-        "dry_run", False, "Check data and settings; do not train."
+    epochs: float | None = option(
+        None, "Passes over the training rows; the default depends on the task."
     )
-    flags.DEFINE_float(
-        "epochs",
-        None,
-        "Passes over the training rows; the default depends on the task.",
-    )
-    flags.DEFINE_integer(
-        "batch_size",
+    batch_size: int | None = option(
         None,
         "Rows per step, over all devices together; the default depends on the "
         "task.",
-        1,
-        script.LARGEST_BATCH,
+        at_least=1,
+        at_most=options.LARGEST_BATCH,
     )
-    flags.DEFINE_list(
-        "learning_rate",
+    learning_rate: tuple[float, ...] | None = option(
         None,
         "Peak learning rate, or several to try; the best on dev is kept. The "
         "default depends on task and model size.",
     )
-    flags.DEFINE_integer(
-        "sequence_length",
+    sequence_length: int | None = option(
         None,
         "Maximum number of tokens of a row; the default depends on the task.",
     )
-    flags.DEFINE_integer(
-        "seeds", 1, "Number of seeds to train with: --seed, --seed + 1, ...", 1
-    )
-    flags.DEFINE_integer(
-        "folds",
-        None,
-        "Cross-validate: split --train into this many parts. Each run is "
-        "scored on one part and trained on the others.",
-        2,
-    )
-    script.define_seed("Seed of the row order, dropout and new weights.")
-    flags.DEFINE_enum("dtype", "float32", script.AUTO_DTYPES, script.DTYPE_HELP)
-    flags.DEFINE_bool(
-        "pad_to_longest",
+    seed: int = options.seed("Seed of the row order, dropout and new weights.")
+    dtype: str = options.dtype()
+    pad_to_longest: bool | None = option(
         None,
         "Pad a batch to its longest row. --nopad_to_longest, the default on a "
         "TPU, pads every row to --sequence_length.",
     )
-    flags.DEFINE_enum(
-        "distribution",
-        "off",
-        DISTRIBUTIONS,
-        "Devices to train on; see docs/devices.md.",
-    )
-    flags.DEFINE_string("tpu", "local", "local, or a TPU's name or address.")
-    _define_training_flags()
-    script.applies_only(
-        "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
-    )
-    script.applies_only(
-        "with --recipe", lambda v: v.recipe or registry.is_file(v), "lstm_dim"
-    )
-    script.applies_only(
-        "without --folds, which trains one run for each fold",
-        lambda v: v.folds is None,
-        *("seeds", "dev", "split_seed"),
-    )
-    script.applies_only(
-        "without --dry_run, which checks only the first run",
-        lambda v: not v.dry_run,
-        "folds",
-    )
-    flags.mark_flag_as_required("init")
-    flags.register_multi_flags_validator(
-        ["output", "dry_run"],
-        lambda values: values["output"] or values["dry_run"],
-        "expected --output, the folder of the run, or --dry_run",
-    )
-    script.applies_only(
-        "to one task, not to --task=glue",
-        lambda v: v.task.lower() != "glue",
-        *("train", "dev", "test", "dry_run", "class_weights", "folds"),
-        *("label_smoothing", "metric", "tune_thresholds"),
-        *("calibrate", "min_precision"),
-    )
 
 
-def _define_training_flags():
-    script.define_fields(Hyperparameters(), TRAINING)
-    for name, (expected, fits) in RANGES.items():
-        script.require(expected, fits, name)
-    script.group_flags("training", *TRAINING)
-    script.applies_only(
-        "without --recipe, which freezes the encoder",
-        lambda v: not v.recipe or registry.is_file(v),
-        *("lora_rank", "freeze_layers", "layer_decay", "rematerialize"),
-        "bilstm_dim",
-        *("lora_alpha", "lora_dropout", "lora_targets"),
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(RunOptions, Hyperparameters, registry.TaskOptions):
+    """Options of this script."""
+
+    task: str = registry.task_option("classify", "glue")
+    others = {"glue": ("data_dir",)}
+    init: str = option(help="Weights to start from: a folder or a name.")
+    output: str | None = option(None, "Folder of this run.")
+    dry_run: bool = option(
+        False, "Print the sizes of the run and notes on its data; do not train."
+    )
+    seeds: int = option(
+        1, "Number of seeds to train with: --seed, --seed + 1, ...", at_least=1
+    )
+    folds: int | None = option(
+        None,
+        "Cross-validate: split --train into this many parts. Each run is "
+        "scored on one part and trained on the others.",
+        at_least=2,
+    )
+    conditions = (
+        Condition(
+            ("lstm_dim",),
+            "with --recipe",
+            lambda v: v.recipe or registry.is_file(v),
+        ),
+        Condition(
+            ("seeds", "dev", "split_seed"),
+            "without --folds, which trains one run for each fold",
+            lambda v: v.folds is None,
+        ),
+        Condition(
+            ("folds",),
+            "without --dry_run, which checks only the first run",
+            lambda v: not v.dry_run,
+        ),
+        Condition(
+            (
+                *("train", "dev", "test", "dry_run", "class_weights", "folds"),
+                *("label_smoothing", "metric", "tune_thresholds"),
+                *("calibrate", "min_precision"),
+            ),
+            "to one task, not to --task=glue",
+            lambda v: v.task.lower() != "glue",
+        ),
+        Condition(
+            (
+                *("lora_rank", "freeze_layers", "layer_decay"),
+                *("rematerialize", "bilstm_dim"),
+                *("lora_alpha", "lora_dropout", "lora_targets"),
+            ),
+            "without --recipe, which freezes the encoder",
+            lambda v: not v.recipe or registry.is_file(v),
+        ),
     )
 
 
@@ -234,14 +148,17 @@ def main(values):
 
 def _train(values) -> dict:
     """Train the runs that the flags name; return the results."""
-    arguments = {name: getattr(values, name) for name in RUN_FLAGS}
-    if values.learning_rate is not None:
-        rates = script.to_numbers(values.learning_rate, "--learning_rate=2e-5")
-        # A run stores a single rate as a number.
-        arguments["learning_rate"] = rates[0] if len(rates) == 1 else rates
-    fields = {name: values[name].value for name in Hyperparameters._fields}
-    fields["lora_targets"] = tuple(values.lora_targets)
-    arguments |= Hyperparameters(**fields).changed()
+    if not (values.output or values.dry_run):
+        raise InputError(
+            "--output is missing: name the folder of the run, or give --dry_run"
+        )
+    arguments = dataclasses.asdict(options.read(RunOptions, values))
+    rates = arguments["learning_rate"]
+    if rates is None:
+        del arguments["learning_rate"]
+    elif len(rates) == 1:  # a run stores a single rate as a number
+        arguments["learning_rate"] = rates[0]
+    arguments |= options.read(Hyperparameters, values).changed()
     if values.task.lower() == "glue":
         from official_tasks.engine import leaderboard
 
@@ -278,4 +195,4 @@ def _train(values) -> dict:
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -37,88 +37,24 @@ the texts.
 """
 
 import contextlib
+import dataclasses
 import functools
 import shlex
-
-from absl import flags
 
 from bert_keras import files
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError, format_count
-from official_tasks import progress, script, stopping
+from official_tasks import options, progress, script, stopping
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.answers import Answers
 from official_tasks.engine.parts import refuse_inputs
+from official_tasks.options import Condition, option
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.forms.text_files import make_dialect
 
 DIALECT = ("separator", "encoding")  # flags that also apply without --task
-
-
-def define_flags():
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Folder of a SavedModel, or of numbered versions. With --task, folder "
-        "of a model or run; A,B averages the outputs of A and B.",
-    )
-    flags.DEFINE_string(
-        "input", "-", "Files of texts, or - for standard input."
-    )
-    flags.DEFINE_string(
-        "output",
-        "-",
-        f"File to write ({', '.join(WRITERS)}), or - for standard output. "
-        "With --task: folder of the prediction files.",
-    )
-    script.define_overwrite()
-    flags.DEFINE_enum(
-        "format",
-        None,
-        ("lines", "csv", "tsv", "jsonl"),
-        "Format of --input. By default, the file's ending decides. A pipe or "
-        "an unknown ending means lines, one text each.",
-    )
-    flags.DEFINE_string(
-        "signature", None, "Signature to call, if not the model's default one."
-    )
-    flags.DEFINE_list(
-        "columns",
-        None,
-        "Columns to read from a table, one for each input of the signature. "
-        "By default, the columns have the names of these inputs.",
-    )
-    flags.DEFINE_list(
-        "keep", [], "Columns of the table to write next to the answers."
-    )
-    flags.DEFINE_integer(
-        "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
-    )
-    flags.DEFINE_string(
-        "beam",
-        None,
-        "Answer in an Apache Beam pipeline, with these Beam flags: one file of "
-        "answers for each file of --input.",
-    )
-    registry.define_task_flags(more={None: DIALECT})
-    flags.adopt_module_key_flags(registry)
-    flags.DEFINE_enum("split", "test", SPLITS, "With --task: split to predict.")
-    script.applies_only(
-        "without --task, --test and --data_dir, which name a task's files",
-        lambda v: not _has_task(v),
-        *("input", "format", "signature", "columns", "batch_size", "beam"),
-    )
-    script.applies_only(
-        "to tables, but --input has lines", _reads_tables, "columns", "keep"
-    )
-    script.applies_only(
-        "with --task, or with --test and a run as --model",
-        _has_task,
-        *("split", "option", *({*registry.OPTIONS} - {*DIALECT})),
-    )
-    flags.mark_flag_as_required("model")
 
 
 def _has_task(values):
@@ -132,6 +68,69 @@ def _reads_tables(values):
     paths = files.find(values.input) or [values.input]
     kinds = {prediction.find_kind(path, values.format) for path in paths}
     return "lines" not in kinds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(registry.TaskOptions):
+    """Options of this script."""
+
+    others = {None: DIALECT}
+    model: str = option(
+        help="Folder of a SavedModel, or of numbered versions. With --task, "
+        "folder of a model or run; A,B averages the outputs of A and B."
+    )
+    input: str = option("-", "Files of texts, or - for standard input.")
+    output: str = option(
+        "-",
+        f"File to write ({', '.join(WRITERS)}), or - for standard output. With "
+        "--task: folder of the prediction files.",
+    )
+    overwrite: bool = options.overwrite()
+    format: str | None = option(
+        None,
+        "Format of --input. By default, the file's ending decides. A pipe or "
+        "an unknown ending means lines, one text each.",
+        choices=("lines", "csv", "tsv", "jsonl"),
+    )
+    signature: str | None = option(
+        None, "Signature to call, if not the model's default one."
+    )
+    columns: tuple[str, ...] | None = option(
+        None,
+        "Columns to read from a table, one for each input of the signature. "
+        "By default, the columns have the names of these inputs.",
+    )
+    keep: tuple[str, ...] = option(
+        (), "Columns of the table to write next to the answers."
+    )
+    batch_size: int = option(
+        32, "Rows in a batch.", at_least=1, at_most=options.LARGEST_BATCH
+    )
+    beam: str | None = option(
+        None,
+        "Answer in an Apache Beam pipeline, with these Beam flags: one file of "
+        "answers for each file of --input.",
+    )
+    split: str = option(
+        "test", "With --task: split to predict.", choices=SPLITS
+    )
+    conditions = (
+        Condition(
+            ("input", "format", "signature", "columns", "batch_size", "beam"),
+            "without --task, --test and --data_dir, which name a task's files",
+            lambda v: not _has_task(v),
+        ),
+        Condition(
+            ("columns", "keep"),
+            "to tables, but --input has lines",
+            _reads_tables,
+        ),
+        Condition(
+            ("split", "option", *({*registry.OPTIONS} - {*DIALECT})),
+            "with --task, or with --test and a run as --model",
+            _has_task,
+        ),
+    )
 
 
 def main(values):
@@ -262,4 +261,4 @@ def _read_file(wanted, ids, path):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

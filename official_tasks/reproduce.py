@@ -1,12 +1,12 @@
 r"""Runs the experiments of a table of the paper and prints their scores.
 
     bert-keras reproduce --table=5 --scale=small \
-        --data=runs/data --option=wikiann.data_dir=wikiann \
-        --option=sst2.data_dir=glue/SST-2 --option=stsb.data_dir=glue/STS-B \
-        --output=runs/paper --seeds=3
+        --data=runs/data --task_flag=wikiann.data_dir=wikiann \
+        --task_flag=sst2.data_dir=glue/SST-2 \
+        --task_flag=stsb.data_dir=glue/STS-B --output=runs/paper --seeds=3
 
 In: pre-training data of bert-keras create_pretraining_data (tables 5, 6, 8 and
-figure5), and the official files of each column's task, which --option names.
+figure5), and the official files of each column's task, which --task_flag names.
 Out, in --output: a run folder for each pretrain and finetune command, and
 tableN.md or figure5.md. The .md file has the paper's scores, and the mean and
 standard deviation of the runs' scores over seeds. Tables with the same --output
@@ -20,6 +20,7 @@ first. Only these have --scale=small, for two CPU cores: a model of 4 layers of
 width 128 trains for 2,000 steps in ten minutes. --dry_run prints the commands.
 """
 
+import dataclasses
 import os
 import re
 import shlex
@@ -27,13 +28,12 @@ import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from absl import flags
-
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from bert_keras.run_folder import STAGES
 from official_tasks import script
+from official_tasks.options import option
 
 
 class Row(NamedTuple):
@@ -246,16 +246,16 @@ def select_table(values):
         if is_wrong:
             raise InputError(f"Table {values.table}: {fix}.")
     tasks = [column.task for column in columns]
-    for option in values.option:
-        if not re.fullmatch(r"[^.=]+\.\w+(=.*)?", option, re.DOTALL):
+    for text in values.task_flag:
+        if not re.fullmatch(r"[^.=]+\.\w+(=.*)?", text, re.DOTALL):
             raise InputError(
-                f"--option={option}: expected TASK.FLAG=VALUE, such as "
-                "--option=mnli.data_dir=glue/MNLI."
+                f"--task_flag={text}: expected TASK.FLAG=VALUE, such as "
+                "--task_flag=mnli.data_dir=glue/MNLI."
             )
-    named = {option.partition(".")[0] for option in values.option}
+    named = {text.partition(".")[0] for text in values.task_flag}
     for task in {*named, *(values.tasks or ())} - {*tasks}:
         raise InputError(
-            f"--tasks or --option names the task {task!r}; expected one of "
+            f"--tasks or --task_flag names the task {task!r}; expected one of "
             f"{', '.join(tasks)}."
         )
     return table, [c for c in columns if c.task in (values.tasks or tasks)]
@@ -302,9 +302,9 @@ def _list_row(values, row, columns, seed):
             *(SMALL_FINETUNE.split() if is_small else ()),
             *shlex.split(more),
             *(
-                f"--{option.removeprefix(start)}"
-                for option in values.option
-                if option.startswith(start)
+                f"--{text.removeprefix(start)}"
+                for text in values.task_flag
+                if text.startswith(start)
             ),
         ]
         names = [*own, *row.finetune.split(), column.task]
@@ -357,35 +357,38 @@ def format_table(values, runs):
     return "\n".join([f"{table.title}; {scale}", "", *lines, ""])
 
 
-def define_flags():
-    tables = list(make_tables(False))
-    flags.DEFINE_enum("table", None, tables, "Table of the paper.")
-    flags.DEFINE_enum(
-        "scale",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    table: str = option(
+        help="Table of the paper.", choices=tuple(make_tables(False))
+    )
+    scale: str = option(
         "paper",
-        ["paper", "small"],
         "Size of the runs: as in the paper, or small for two CPU cores.",
+        choices=("paper", "small"),
     )
-    flags.DEFINE_integer(
-        "seeds", 1, "Number of runs of each row, with different seeds.", 1
+    seeds: int = option(
+        1, "Number of runs of each row, with different seeds.", at_least=1
     )
-    flags.DEFINE_string("output", None, "Folder of all runs.")
-    flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
-    flags.DEFINE_string("data", None, "Folder of pre-training data.")
-    flags.DEFINE_multi_string(
-        "option", [], "TASK.FLAG=VALUE: finetune flag of one task; repeatable."
+    output: str = option(help="Folder of all runs.")
+    dry_run: bool = option(False, "Print the commands; run nothing.")
+    data: str | None = option(None, "Folder of pre-training data.")
+    tasks: tuple[str, ...] | None = option(
+        None, "Tasks of the table to run; default: all."
     )
-    flags.DEFINE_list("tasks", None, "Tasks of the table to run; default: all.")
-    flags.DEFINE_string(
-        "pretrain_flags",
+    pretrain_flags: str = option(
         "",
         "More flags of pretrain commands, in one string, with blanks between: "
         "'--NAME=VALUE --NAME'.",
     )
-    flags.DEFINE_string(
-        "finetune_flags", "", "More flags of finetune commands."
+    finetune_flags: str = option("", "More flags of finetune commands.")
+    task_flag: tuple[str, ...] = option(
+        (),
+        "TASK.FLAG=VALUE: finetune flag of one task; repeatable.",
+        is_repeated=True,
     )
-    flags.mark_flags_as_required(["table", "output"])
 
 
 def main(values):
@@ -416,4 +419,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -18,7 +18,6 @@ import platform
 import re
 import subprocess
 import sys
-import typing
 import warnings
 from logging import Formatter
 
@@ -27,37 +26,21 @@ from absl import app, flags, logging
 from bert_keras import files, full_disk
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interrupts import Stopped
-from official_tasks import loading, stopping
+from official_tasks import loading, options, stopping
+from official_tasks.options import NoOptions, list_flags
 from official_tasks.overwriting import refuse_input_as_output
 
 USER_ERROR = 2
 FAILED_RUN = 3  # `exit_code` of an `InputError`
-DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
-# Values of --dtype in training. The default is float32, not "auto", so that the
-# dtype does not depend on the processor.
-AUTO_DTYPES = ("auto", *DTYPES)
-DTYPE_HELP = (
-    "Keras dtype policy of the computation. auto means mixed_bfloat16 if the "
-    "processor, GPU or TPU is fast in bfloat16, else float32."
-)
-LARGEST_SEED = 2**32 - 1  # the largest seed that Keras and NumPy accept
-LARGEST_BATCH = 2**20  # rows; the LAMB paper uses up to 65,536
 HELP = {"--help", "-h", "-help", "--helpshort"}
 # Errors of the operating system that a wrong path causes.
 PATH_ERRORS = {
     *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
     *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
 }
-# After this call, a flag that a function of this file defines belongs to the
-# calling script. Otherwise the script's --help would not list the flag.
-flags.disclaim_key_flags()
-# Arguments of all calls of `applies_only`, `group_flags` and `show_flags`.
-_limits = []
-_groups: dict[str, list] = {}
-_choices = []
 
 
-def start(main, define_flags, arguments=()):
+def start(main, cls=NoOptions, arguments=()):
     """Run `main(FLAGS)` as the command of this process.
 
     `main` imports Keras and TensorFlow itself, so that `--help` prints at once.
@@ -66,7 +49,7 @@ def start(main, define_flags, arguments=()):
     Args:
         main: function of absl's FLAGS and of the values of `arguments`. It
             returns the exit code; None means 0.
-        define_flags: function that defines the script's flags.
+        cls: dataclass of the script's options; see `official_tasks.options`.
         arguments: names of the positional arguments.
     """
     stopping.open_streams()
@@ -81,10 +64,10 @@ def start(main, define_flags, arguments=()):
         # although oneDNN is faster there too (docs/benchmarks.md).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)
-    define_flags()
+    options.define_flags(cls)
     app.run(
-        lambda words: _run(main, words[1:]),
-        flags_parser=functools.partial(_parse, arguments),
+        lambda words: _run(main, cls, words[1:]),
+        flags_parser=functools.partial(_parse, cls, arguments),
     )
 
 
@@ -110,151 +93,6 @@ def run_module(words):
         sys.exit(code)
 
 
-def define_overwrite():
-    """Define --overwrite, which allows a script to replace its --output."""
-    flags.DEFINE_bool("overwrite", False, "Replace an existing --output.")
-
-
-def define_seed(text):
-    """Define --seed, 0 by default; `text` is its help."""
-    flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)
-
-
-def define_fields(options, texts, least=None):
-    """Define a flag for each field of `options` that is a key of `texts`.
-
-    Args:
-        options: a dataclass, or an instance of a NamedTuple or dataclass. Its
-            fields have the types and the defaults of the flags.
-        texts: dict: name of a field -> help, or -> (help, choices).
-        least: the smallest valid integer; None means no limit.
-    """
-    is_class = isinstance(options, type)
-    hints = typing.get_type_hints(options if is_class else type(options))
-    for name, text in texts.items():
-        default, hint = getattr(options, name), hints[name]
-        if isinstance(text, tuple):
-            flags.DEFINE_enum(name, default, text[1], text[0])
-        elif isinstance(default, tuple):
-            flags.DEFINE_list(name, list(map(str, default)), text)
-        else:
-            kind, *_ = typing.get_args(hint) or [hint]  # `int | None` -> int
-            define_flag(name, kind, default, text, least)
-
-
-def define_flag(name, kind, default, text, least=None):
-    """Define a flag of type `kind`: bool, float, str, or int >= `least`."""
-    if kind is int:
-        flags.DEFINE_integer(name, default, text, least)
-        return
-    define = {
-        bool: flags.DEFINE_bool,
-        float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
-    }[kind]
-    define(name, default, text)
-
-
-def define_text(text):
-    """Define the flags of a tool that reads text; `text` is --input's help."""
-    flags.DEFINE_string("input", None, text)
-    flags.DEFINE_string(
-        "text_field",
-        "text",
-        "Field of the text in JSONL, Parquet or data sets.",
-    )
-    flags.DEFINE_bool(
-        "lowercase",
-        None,
-        "Lower-case the text. The default is the vocabulary's setting. If the "
-        "vocabulary has none, text is lower-cased.",
-    )
-    flags.DEFINE_bool(
-        "strip_accents",
-        None,
-        "Strip accents. The default is the vocabulary's setting. If the "
-        "vocabulary has none, the default is the value of --lowercase. "
-        "In train_vocabulary, the default depends on the text.",
-    )
-
-
-def require(expected, check, *names):
-    """Refuse values of these flags for which `check` is False.
-
-    The value None, of an unset flag, is not checked.
-
-    Args:
-        expected: the valid values in words, such as "a number above 0".
-        check: function of a value; if a flag has a list, of each value in it.
-        *names: names of flags.
-    """
-
-    def holds(value):
-        values = value if isinstance(value, list) else [value]
-        return all(check(one) for one in values if one is not None)
-
-    for name in names:
-        flags.register_validator(name, holds, f"expected {expected}")
-
-
-def applies_only(to, acts, *names):
-    """Let `check_limits` refuse these flags if they have no effect.
-
-    A flag that has its default value is not refused.
-
-    Args:
-        to: words after "only applies" in the message, such as "with --packed".
-        acts: function of absl's FLAGS that returns True if the flags have an
-            effect.
-        *names: names of flags.
-    """
-    _limits.append((to, acts, names))
-
-
-def group_flags(title, *names):
-    """Put these flags under a title in `--help`, after the untitled flags."""
-    _groups.setdefault(title, []).extend(names)
-
-
-def show_flags(choose, *names):
-    """Hide these flags in `--help`, except those that `choose` selects.
-
-    Args:
-        choose: function of absl's FLAGS that returns a dict: name of a selected
-            flag -> help.
-        *names: names of the flags to select from.
-    """
-    _choices.append((choose, names))
-
-
-def check_limits(values):
-    """Raise InputError if flags would have no effect; see `applies_only`."""
-    for to, acts, names in _limits:
-        changed = [n for n in names if values[n].value != values[n].default]
-        if changed and not acts(values):
-            names = ", ".join(
-                f"--no{n}" if values[n].value is False else f"--{n}"
-                for n in changed
-            )
-            verb = "applies" if len(changed) == 1 else "apply"
-            raise InputError(f"{names} only {verb} {to}. Leave {names} out.")
-
-
-def to_numbers(words, example) -> tuple[float, ...]:
-    """Return the numbers of a list flag.
-
-    Args:
-        words: value of the flag.
-        example: a valid use of the flag, such as "--mask_mix=80,10,10".
-    """
-    try:
-        return tuple(float(word) for word in words)
-    except ValueError:
-        raise InputError(
-            f"Expected numbers, as in {example}; got {','.join(words)}."
-        ) from None
-
-
 def load_tokenizer(values):
     """Return the `WordPieceTokenizer` that --vocabulary names.
 
@@ -266,12 +104,12 @@ def load_tokenizer(values):
     from bert_keras import WordPieceTokenizer
 
     source, names = values.vocabulary, ("lowercase", "strip_accents")
-    options = {name: getattr(values, name) for name in names}
+    chosen = {name: getattr(values, name) for name in names}
     if files.is_file(source) or source.endswith(".txt"):
-        return WordPieceTokenizer(source, **options)
-    options = {k: v for k, v in options.items() if v is not None}
+        return WordPieceTokenizer(source, **chosen)
+    chosen = {k: v for k, v in chosen.items() if v is not None}
     return WordPieceTokenizer.from_preset(
-        source, keep_special_tokens=False, **options
+        source, keep_special_tokens=False, **chosen
     )
 
 
@@ -302,13 +140,13 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
     files.make_folder(os.path.dirname(files.absolute(path)))
 
 
-def _parse(arguments, words):
+def _parse(cls, arguments, words):
     if HELP & set(words[1:]):
         # Print the help even if another flag is invalid.
         with contextlib.suppress(flags.Error):
             flags.FLAGS([word for word in words if word not in HELP])
         try:
-            _print_help()
+            _print_help(cls)
             sys.stdout.flush()
         except InputError as error:
             sys.exit(print_error(str(error)))
@@ -326,7 +164,7 @@ def _parse(arguments, words):
         return rest
     except flags.Error as error:
         if isinstance(error, flags.UnrecognizedFlagError):
-            _check_choices()
+            _check_task(cls)
         text = re.sub(
             r"^flag --\w+=None: Flag (--\w+) must have a value.*",
             r"\1 is missing",
@@ -335,43 +173,22 @@ def _parse(arguments, words):
         sys.exit(print_error(f"{text} (see --help)"))
 
 
-def _check_choices():
-    """Exit if a flag that decides which flags there are has a wrong value."""
+def _check_task(cls):
+    """Exit if there is no such task, because flags depend on the task."""
     try:
-        for choose, _ in _choices:
-            choose(flags.FLAGS)
+        list_flags(cls)
     except InputError as error:
         sys.exit(print_error(str(error)))
 
 
-def list_flags():
-    """Return a dict: title of a group -> its flags, which `--help` prints."""
-    script = sys.argv[0]
-    shown = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
-    for choose, names in _choices:
-        texts = choose(flags.FLAGS)
-        for name in names:
-            if name in texts:
-                shown[name].help = texts[name]
-            else:
-                shown.pop(name, None)
-    grouped = {name for names in _groups.values() for name in names}
-    rest = [name for name in shown if name not in grouped]
-    sections = {f"flags:\n\n{script}": rest, **_groups}
-    return {
-        title: {name: shown[name] for name in names}
-        for title, names in sections.items()
-    }
-
-
-def _print_help():
+def _print_help(cls):
     text = [sys.modules["__main__"].__doc__]
-    for title, named in list_flags().items():
+    for title, named in list_flags(cls).items():
         section = flags.FlagValues()
         for name, flag in named.items():
             section[name] = flag
         flag_list = section.get_help("  ", include_special_flags=False)
-        text.append(f"{title}:\n{flag_list}\n")
+        text.append(f"{title or 'flags'}:\n{flag_list}\n")
     print("\n".join(text), end="")
 
 
@@ -405,7 +222,7 @@ def _expand_home():
             flag.value = expand(flag.value)
 
 
-def _run(main, words):
+def _run(main, cls, words):
     show_warning = warnings.showwarning
 
     def show(message, category, *where):
@@ -419,7 +236,7 @@ def _run(main, words):
     warnings.simplefilter("always", UntrainedWarning)
     code = USER_ERROR
     try:
-        check_limits(flags.FLAGS)
+        options.check_conditions(cls, flags.FLAGS)
         with stopping.work():
             code = main(flags.FLAGS, *words)
             sys.stdout.flush()

@@ -20,16 +20,17 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 # isort: split
 import codecs
 import csv
+import dataclasses
 import json
 import os
 
 import numpy as np
-from absl import flags
 
 from bert_keras import json_files
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from official_tasks import progress, script
+from official_tasks.options import option
 
 BATCH = 32
 # Rounding differs on another CPU or in another batch, so allow this difference.
@@ -43,9 +44,12 @@ PROBABILITY = "probability_"  # start of the columns that predict writes
 MAX_NAMES = 20  # labels to print; of changed rows, those with the most
 
 
-def define_flags():
-    flags.DEFINE_integer("worst", 5, "Worst cases to print for each output.", 0)
-    flags.DEFINE_string("label", None, "Column of the true labels.")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    worst: int = option(5, "Worst cases to print for each output.", at_least=0)
+    label: str | None = option(None, "Column of the true labels.")
 
 
 def main(values, path, folder):
@@ -324,4 +328,4 @@ def score_labels(cases, column):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags, arguments=("OLD.jsonl", "FOLDER"))
+    script.start(main, Options, arguments=("OLD.jsonl", "FOLDER"))

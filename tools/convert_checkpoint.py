@@ -23,22 +23,24 @@ Takes about 10 seconds for BERT base, without the time of a download.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
-from absl import flags
+import dataclasses
 
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import option
 
 
-def define_flags():
-    flags.DEFINE_string("source", None, "Weights to convert: a path or a name.")
-    flags.DEFINE_string("output", None, "Folder to write.")
-    script.define_overwrite()
-    flags.DEFINE_bool(
-        "lowercase",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    source: str = option(help="Weights to convert: a path or a name.")
+    output: str = option(help="Folder to write.")
+    overwrite: bool = options.overwrite()
+    lowercase: bool | None = option(
         None,
         "Lower-case the text. Set this flag if the source's settings and "
         "vocabulary disagree about case.",
     )
-    flags.mark_flags_as_required(["source", "output"])
 
 
 def main(values):
@@ -57,4 +59,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -23,12 +23,11 @@ Takes about 10 seconds for 8 MB of text on one CPU core.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import itertools
 import math
 import os
 import shlex
-
-from absl import flags
 
 from bert_keras import files
 from bert_keras.data.corpus import (
@@ -39,97 +38,90 @@ from bert_keras.data.corpus import (
 )
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import Condition, option
 from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.pretraining.settings import ExampleOptions
 
 # Below this number of documents, the split by hash may hold out fewer than two.
 FEW = 200
-# Field of `SamplingRules` -> help of its flag, in the order of the fields.
-RULES = {
-    "sequence_length": "Length of an example in tokens.",
-    "max_predictions": "Maximum number of masked tokens of an example; by "
-    "default --mask_rate times --sequence_length, rounded up.",
-    "short_probability": "Fraction of documents whose examples are shorter "
-    "than --sequence_length.",
-    "mask_rate": "Fraction of the tokens to predict.",
-    "mask_mix": "Percentages of the tokens to predict: masked, replaced by "
-    "random tokens, kept.",
-    "whole_word": "Mask all tokens of a word or none.",
-    "packed": "Pack several examples into a row.",
-}
 
 
-def define_flags():
-    script.define_text("Text to read.")
-    flags.DEFINE_enum(
-        "layout",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuleOptions(ExampleOptions):
+    """The arguments of `SamplingRules`."""
+
+    sequence_length: int = option(128, "Length of an example in tokens.")
+    max_predictions: int | None = option(
+        None,
+        "Maximum number of masked tokens of an example; by default --mask_rate "
+        "times --sequence_length, rounded up.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(options.TextOptions, RuleOptions):
+    """Options of this script."""
+
+    layout: str = option(
         "auto",
-        LAYOUTS,
         "Form of a text file. document: one document. sentences: one "
         "sentence on each line, and a blank line between documents. lines: one "
         "document on each line. auto: decide between document and sentences by "
         "the start of each file.",
+        choices=LAYOUTS,
     )
-    flags.DEFINE_string(
-        "vocabulary",
-        None,
-        "Vocabulary: a file, a model folder or a name of weights.",
+    vocabulary: str = option(
+        help="Vocabulary: a file, a model folder or a name of weights."
     )
-    flags.DEFINE_string("output", None, "Folder to write.")
-    script.define_fields(SamplingRules, RULES)
-    flags.DEFINE_bool(
-        "records", False, "Write TFRecords to train/ and held_out/ in --output."
+    output: str = option(help="Folder to write.")
+    records: bool = option(
+        False, "Write TFRecords to train/ and held_out/ in --output."
     )
-    flags.DEFINE_integer(
-        "copies",
+    copies: int = option(
         1,
         "Number of copies of the text in train/, each with different pairs "
         "and masks.",
-        1,
+        at_least=1,
     )
-    flags.DEFINE_float(
-        "held_out_share",
+    held_out_share: float = option(
         0.05,
         "Fraction of the documents to hold out. For 4 to 199 documents, the "
         "default is raised if it would hold out fewer than two.",
+        at_least=0,
+        below=1,
     )
-    script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
-    flags.DEFINE_string(
-        "held_out",
+    held_out: str | None = option(
         None,
         "Text to hold out, in any form that --input takes. By default, a "
         "fraction of --input is held out.",
     )
-    flags.DEFINE_enum(
-        "sentences",
+    sentences: str = option(
         "split",
-        ("split", "lines"),
         "split: find sentences by rules. lines: each line is a sentence.",
+        choices=("split", "lines"),
     )
-    flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
-    script.define_seed("Seed of pairs and masks.")
-    flags.DEFINE_string(
-        "beam", None, "Run as Apache Beam pipelines, with these Beam flags."
+    workers: int = options.workers()
+    seed: int = options.seed("Seed of pairs and masks.")
+    beam: str | None = option(
+        None, "Run as Apache Beam pipelines, with these Beam flags."
     )
-    _limit_flags()
-    flags.mark_flags_as_required(["input", "vocabulary", "output"])
-
-
-def _limit_flags():
-    script.applies_only(
-        "without --held_out, which names the documents to hold out",
-        lambda v: v.held_out is None,
-        "held_out_share",
-    )
-    script.applies_only(
-        "without --beam",
-        lambda v: v.beam is None,
-        *("workers", "held_out"),
-    )
-    script.applies_only(
-        "with --records",
-        lambda v: v.records,
-        *(*RULES, "copies", "seed"),
+    conditions = (
+        Condition(
+            ("held_out_share",),
+            "without --held_out, which names the documents to hold out",
+            lambda v: v.held_out is None,
+        ),
+        Condition(
+            ("workers", "held_out"),
+            "without --beam",
+            lambda v: v.beam is None,
+        ),
+        Condition(
+            (*options.list_fields(RuleOptions), "copies", "seed"),
+            "with --records",
+            lambda v: v.records,
+        ),
     )
 
 
@@ -145,15 +137,12 @@ def main(values):
                 f"--output={values.output} is in the folder {folder}, which is "
                 "an input. Name a folder outside of the input folder."
             )
-    rules = {name: getattr(values, name) for name in RULES}
-    rules["mask_mix"] = script.to_numbers(
-        values.mask_mix, "--mask_mix=80,10,10"
-    )
+    rules = dataclasses.asdict(options.read(RuleOptions, values))
     share = _choose_share(values)
     tokenizer = script.load_tokenizer(values)
     from bert_keras.data.pretraining_data import BuildOptions
 
-    options = BuildOptions(
+    build = BuildOptions(
         share,
         values.sentences,
         values.records,
@@ -162,7 +151,7 @@ def main(values):
         values.copies,
     )
     create = _create_here if values.beam is None else _create_with_beam
-    manifests = create(values, tokenizer, options)
+    manifests = create(values, tokenizer, build)
     for name, manifest in manifests.items():
         words = [
             f"{manifest[unit]:,} {unit}"
@@ -207,18 +196,18 @@ def _reading(values):
     )
 
 
-def _create_with_beam(values, tokenizer, options):
+def _create_with_beam(values, tokenizer, build):
     from bert_keras.data.beam import make_runner
     from bert_keras.data.pretraining_data import create_from_files
 
     run = make_runner(shlex.split(values.beam))
     reading = _reading(values)
     return create_from_files(
-        values.input, tokenizer, values.output, options, reading, run
+        values.input, tokenizer, values.output, build, reading, run
     )
 
 
-def _create_here(values, tokenizer, options):
+def _create_here(values, tokenizer, build):
     from bert_keras.data.pretraining_data import create_pretraining_data
 
     held_out = ()
@@ -230,7 +219,7 @@ def _create_here(values, tokenizer, options):
             documents,
             tokenizer,
             values.output,
-            options,
+            build,
             workers=values.workers,
             # Each part of the work has its own total.
             progress=lambda part, done, total: update(done, total, note=part),
@@ -239,4 +228,4 @@ def _create_here(values, tokenizer, options):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

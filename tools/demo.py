@@ -15,19 +15,20 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import collections
+import dataclasses
 import os
 import shlex
 import shutil
 import sys
 
 import numpy as np
-from absl import flags
 
 from bert_keras import files, json_files
 from bert_keras.data.corpus import held_out
 from bert_keras.data.sentences import document_sentences
 from official_tasks import commands, progress, script
 from official_tasks.documentation import read_documentation
+from official_tasks.options import option
 from official_tasks.tasks.forms.delimited import write_csv
 
 # Large, because dev.csv needs enough held-out sentences of each library.
@@ -58,9 +59,12 @@ QUICK = {
 }
 
 
-def define_flags():
-    flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
-    flags.DEFINE_bool("quick", False, "Run every stage, but train little.")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    output: str = option("runs/demo", "Folder of this run.")
+    quick: bool = option(False, "Run every stage, but train little.")
 
 
 def list_stages(folder):
@@ -208,4 +212,4 @@ def _list_scores(folder):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -28,122 +28,109 @@ Takes about half a minute for a small model, more for BERT base.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
+import functools
 import warnings
-
-from absl import flags
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.files import split_paths
-from official_tasks import script
+from official_tasks import options, script
+from official_tasks.options import Condition, option
 
-# Flags that only --format=saved_model takes, as arguments of
-# `export_saved_model`.
-ARGUMENTS = (
-    *("pair", "top_k", "pooling", "normalize", "truncate_dim", "features"),
-    *("hypothesis", "long_text"),
-    *("ids_signature", "portable", "license"),
-)
+_saved_model = functools.partial(option, group="SavedModel")
 
 
-def define_flags():
-    flags.DEFINE_string(
-        "model", None, "Model folder. A,B exports the models A and B."
-    )
-    flags.DEFINE_string("output", None, "Folder to write.")
-    flags.DEFINE_enum(
-        "format",
-        "saved_model",
-        ("saved_model", "litert", "onnx"),
-        "Format to write.",
-    )
-    flags.DEFINE_enum(
-        "dtype",
-        "float32",
-        ("float32", "bfloat16", "int8"),
-        "Type of the weights.",
-    )
-    flags.DEFINE_integer("sequence_length", None, "Maximum tokens of a row.")
-    flags.DEFINE_bool(
-        "allow_untrained", False, "Export weights that are still random."
-    )
-    _define_saved_model_flags()
-    script.applies_only(
-        "with --format=saved_model; in other formats, models take token ids",
-        lambda v: v.format == "saved_model",
-        *(*ARGUMENTS, "verify"),
-    )
-    flags.mark_flags_as_required(["model", "output"])
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedModelOptions:
+    """Options of --format=saved_model: arguments of `export_saved_model`."""
 
-
-def _define_saved_model_flags():
-    flags.DEFINE_bool(
-        "pair",
+    pair: bool | None = _saved_model(
         None,
         "The classifier reads text pairs. The default is the model's setting.",
     )
-    flags.DEFINE_integer(
-        "top_k",
+    top_k: int | None = _saved_model(
         None,
         "Number of predictions for each mask (fill_mask) or question (answer); "
         "by default 5.",
-        1,
+        at_least=1,
     )
-    flags.DEFINE_enum(
-        "pooling",
+    pooling: str | None = _saved_model(
         None,
-        ("mean", "max", "cls", "last", "pooled"),
         "Pooling of the signature embed. The default is the model's setting. "
         "If the model has none, the default is mean.",
+        choices=("mean", "max", "cls", "last", "pooled"),
     )
-    flags.DEFINE_bool(
-        "normalize",
+    normalize: bool | None = _saved_model(
         None,
         "Scale the vectors of the signature embed to length 1. The default is "
         "the model's setting. If the model has none, the default is False.",
     )
-    flags.DEFINE_integer(
-        "truncate_dim",
+    truncate_dim: int | None = _saved_model(
         None,
         "Number of values to keep of each vector of the signature embed, after "
         "--normalize. The default is the model's setting, or all.",
-        1,
+        at_least=1,
     )
-    flags.DEFINE_string(
-        "features",
+    features: str | None = _saved_model(
         None,
         "Layers from which the signature embed also returns a vector for each "
         "token: last, concat_last_four, sum_last_four, ...",
     )
-    flags.DEFINE_string(
-        "hypothesis",
+    hypothesis: str | None = _saved_model(
         None,
         "Sentence that the signature entail compares with a text. {} stands "
         "for a candidate label. The default is 'This example is {}.'.",
     )
-    flags.DEFINE_enum(
-        "long_text",
+    long_text: str | None = _saved_model(
         None,
-        ("truncate", "windows"),
         "Truncate a text longer than a row, or read it in windows. By default, "
         "a classifier does as it was trained, and other models truncate.",
+        choices=("truncate", "windows"),
     )
-    flags.DEFINE_enum(
-        "ids_signature",
+    ids_signature: str | None = _saved_model(
         None,
-        ("bert_keras", "original", "transformers", "model_garden"),
         "Add a signature that takes token ids, with the input and output names "
         "of the chosen library.",
+        choices=("bert_keras", "original", "transformers", "model_garden"),
     )
-    flags.DEFINE_bool(
-        "portable", False, "Export for servers without tensorflow_text."
+    portable: bool = _saved_model(
+        False, "Export for servers without tensorflow_text."
     )
-    flags.DEFINE_string(
-        "license",
-        None,
-        "License of the weights. The default is the license of --model.",
+    license: str | None = _saved_model(
+        None, "License of the weights. The default is the license of --model."
     )
-    flags.DEFINE_bool(
-        "verify", True, "Load the export in a new process and compare answers."
+    verify: bool = _saved_model(
+        True, "Load the export in a new process and compare answers."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(SavedModelOptions):
+    """Options of this script."""
+
+    model: str = option(help="Model folder. A,B exports the models A and B.")
+    output: str = option(help="Folder to write.")
+    format: str = option(
+        "saved_model",
+        "Format to write.",
+        choices=("saved_model", "litert", "onnx"),
+    )
+    dtype: str = option(
+        "float32",
+        "Type of the weights.",
+        choices=("float32", "bfloat16", "int8"),
+    )
+    sequence_length: int | None = option(None, "Maximum tokens of a row.")
+    allow_untrained: bool = option(
+        False, "Export weights that are still random."
+    )
+    conditions = (
+        Condition(
+            tuple(options.list_fields(SavedModelOptions)),
+            "with --format=saved_model; in other formats, models take token "
+            "ids",
+            lambda v: v.format == "saved_model",
+        ),
     )
 
 
@@ -218,14 +205,13 @@ def export(models, preprocess, values):
     import bert_keras
     from official_tasks import progress
 
-    arguments = {name: getattr(values, name) for name in ARGUMENTS}
-    arguments["allow_untrained"] = values.allow_untrained
+    arguments = dataclasses.asdict(options.read(SavedModelOptions, values))
     folder = bert_keras.export_saved_model(
         models,
         values.output,
         preprocess,
         dtype=values.dtype,
-        verify=values.verify,
+        allow_untrained=values.allow_untrained,
         **arguments,
     )
     served = bert_keras.load_saved_model(folder)
@@ -266,4 +252,4 @@ def convert(models, preprocess, values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

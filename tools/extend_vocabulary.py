@@ -17,10 +17,9 @@ Takes about half a minute for 120 MB of text.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import functools
 import os
-
-from absl import flags
 
 from bert_keras.data.corpus import Reading, paragraphs, read_documents
 from bert_keras.data.workers import in_order
@@ -31,23 +30,22 @@ from bert_keras.text.vocabulary import (
     shares_settings,
     write_with_settings,
 )
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import option
 
 
-def define_flags():
-    flags.DEFINE_string(
-        "vocabulary",
-        None,
-        "Vocabulary to extend: a file, a model folder or a name of weights.",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(options.TextOptions):
+    """Options of this script."""
+
+    vocabulary: str = option(
+        help="Vocabulary to extend: a file, a model folder or a name of "
+        "weights."
     )
-    script.define_text("Text of the domain.")
-    flags.DEFINE_string("output", None, "The vocabulary file to write.")
-    script.define_overwrite()
-    flags.DEFINE_integer(
-        "num_words", 500, "Maximum number of words to add.", lower_bound=1
-    )
-    flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
-    flags.mark_flags_as_required(["vocabulary", "input", "output"])
+    output: str = option(help="The vocabulary file to write.")
+    overwrite: bool = options.overwrite()
+    num_words: int = option(500, "Maximum number of words to add.", at_least=1)
+    workers: int = options.workers()
 
 
 def _check_settings(values, settings):
@@ -97,4 +95,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -27,11 +27,10 @@ Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import functools
 import io
 import os
-
-from absl import flags
 
 import bert_keras
 from bert_keras import files
@@ -39,7 +38,7 @@ from bert_keras.data.data_sets import column_rows, is_data_set
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import bound_lines
 from bert_keras.modeling.recipes import find_recipe
-from official_tasks import progress, script
+from official_tasks import options, progress, script
 from official_tasks.engine.features import (
     PER,
     Extractor,
@@ -48,43 +47,37 @@ from official_tasks.engine.features import (
 )
 from official_tasks.engine.models import list_model_files
 from official_tasks.engine.parts import open_parts, refuse_inputs
+from official_tasks.options import option
 from official_tasks.tasks.conll import read_columns
 from official_tasks.tasks.forms.text_files import plain_errors
 
 
-def define_flags():
-    flags.DEFINE_string(
-        "input", None, "File with one text on each line, or a data set."
-    )
-    flags.DEFINE_bool(
-        "is_split_into_words",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    input: str = option(help="File with one text on each line, or a data set.")
+    is_split_into_words: bool = option(
         False,
         "--input is a CoNLL file, with a word on each line, or a data set with "
         "lists of words.",
     )
-    flags.DEFINE_string(
-        "text",
+    text: str | None = option(
         None,
         "Column of a data set to read; by default text, or tokens with "
         "--is_split_into_words.",
     )
-    flags.DEFINE_string("model", None, "Model folder or name of weights.")
-    flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
-    script.define_overwrite()
-    flags.DEFINE_string("recipe", "last", "Recipe: the layers to read.")
-    flags.DEFINE_enum("per", "token", PER, "Unit that gets a vector.")
-    flags.DEFINE_enum(
-        "dtype", "float32", ("float32", "float16"), "Type of the vectors."
+    model: str = option(help="Model folder or name of weights.")
+    output: str = option(help="File to write: .npz or .tfrecord.")
+    overwrite: bool = options.overwrite()
+    recipe: str = option("last", "Recipe: the layers to read.")
+    per: str = option("token", "Unit that gets a vector.", choices=PER)
+    dtype: str = option(
+        "float32", "Type of the vectors.", choices=("float32", "float16")
     )
-    flags.DEFINE_integer("sequence_length", 128, "Maximum tokens of a row.")
-    flags.DEFINE_integer(
-        "batch_size", 32, "Rows in a batch.", 1, script.LARGEST_BATCH
-    )
-    flags.mark_flags_as_required(["input", "model", "output"])
-    script.require(
-        "a name that ends in .npz or .tfrecord",
-        lambda path: path.endswith((".npz", ".tfrecord")),
-        "output",
+    sequence_length: int = option(128, "Maximum tokens of a row.")
+    batch_size: int = option(
+        32, "Rows in a batch.", at_least=1, at_most=options.LARGEST_BATCH
     )
 
 
@@ -137,6 +130,10 @@ def _read_data_set(source, column):
 def main(values):
     from bert_keras.interop.opening import open_checkpoint
 
+    if not values.output.endswith((".npz", ".tfrecord")):
+        raise InputError(
+            f"--output={values.output}: expected a .npz or .tfrecord file"
+        )
     refuse_inputs(values.output, values.input, values.model)
     recipe = find_recipe(values.recipe)
     texts = functools.partial(
@@ -186,4 +183,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

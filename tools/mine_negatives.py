@@ -28,63 +28,71 @@ Takes as long as embedding all texts.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
+
 import numpy as np
-from absl import flags
 
 from bert_keras.errors import InputError, format_count
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import option
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.forms.delimited import write_csv
 from official_tasks.tasks.pairs import PAIR_OPTIONS
 
-COLUMNS = ("train", "text", "text_pair", "label", "queries", "passages", "id")
-COLUMNS += ("separator", "encoding")
+COLUMNS = ("text", "text_pair", "label", "queries", "passages", "id")
+COLUMNS += ("separator", "encoding", "max_score", "train")
 
 
-def define_flags():
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Embedder: a model folder, a run folder or a name of weights.",
+def _column(name):
+    return option(PAIR_OPTIONS[name].default, PAIR_OPTIONS[name].help)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    model: str = option(
+        help="Embedder: a model folder, a run folder or a name of weights."
     )
-    flags.DEFINE_string("output", None, "CSV file to write.")
-    script.define_overwrite()
-    for name in COLUMNS:
-        option = PAIR_OPTIONS[name]
-        flags.DEFINE_string(name, option.default, option.help)
-    flags.DEFINE_float("max_score", 1.0, PAIR_OPTIONS["max_score"].help)
-    flags.DEFINE_integer("num_negatives", 3, "Maximum negatives of a text.", 1)
-    flags.DEFINE_integer(
-        "range_min",
+    output: str = option(help="CSV file to write.")
+    overwrite: bool = options.overwrite()
+    train: str = option(help=PAIR_OPTIONS["train"].help)
+    text: str = _column("text")
+    text_pair: str = _column("text_pair")
+    label: str | None = _column("label")
+    max_score: float = _column("max_score")
+    queries: str | None = _column("queries")
+    passages: str | None = _column("passages")
+    id: str = _column("id")
+    separator: str | None = _column("separator")
+    encoding: str = _column("encoding")
+    num_negatives: int = option(3, "Maximum negatives of a text.", at_least=1)
+    range_min: int = option(
         0,
         "Skip this many nearest passages, of those within the margins.",
-        0,
+        at_least=0,
     )
-    flags.DEFINE_integer(
-        "range_max",
+    range_max: int | None = option(
         None,
         "The negatives come from the --range_max + P nearest passages. P is "
         "the largest number of partners of a text. These passages include "
         "partners, and passages that --range_min or a margin excludes. The "
         "default is --range_min + 10 * --num_negatives + P.",
-        1,
+        at_least=1,
     )
-    flags.DEFINE_float(
-        "absolute_margin",
+    absolute_margin: float | None = option(
         None,
         "A negative's cosine is at least this much below the lowest cosine of "
         "the text's partners.",
-        0.0,
+        at_least=0,
     )
-    flags.DEFINE_float(
-        "relative_margin",
+    relative_margin: float | None = option(
         None,
         "Like --absolute_margin, but as a fraction of the lowest cosine of the "
         "text's partners.",
-        0.0,
+        at_least=0,
     )
-    flags.mark_flags_as_required(["train", "model", "output"])
 
 
 def main(values):
@@ -94,8 +102,8 @@ def main(values):
     script.prepare_output(values, inputs=inputs)
     if not values.output.endswith(".csv"):
         raise InputError(f"--output={values.output}: expected a .csv file")
-    options = {name: getattr(values, name) for name in (*COLUMNS, "max_score")}
-    task = embedding.embed_task(objective="in_batch", **options)
+    columns = {name: getattr(values, name) for name in COLUMNS}
+    task = embedding.embed_task(objective="in_batch", **columns)
     rows = task.source.rows("train")
     progress.print_notes(rows.notes)
     pairs = Examples((pair for _, pair in rows), rows.notes)
@@ -221,4 +229,4 @@ def _rows(texts, passages):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

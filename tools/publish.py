@@ -16,46 +16,50 @@ the extra `hub`.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import os
-
-from absl import flags
 
 import bert_keras
 from bert_keras import json_files
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.files import split_paths
-from official_tasks import progress, script
+from official_tasks import options, progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.options import Condition, option
 from official_tasks.pretraining.settings import Settings
 
 # Settings that the card leaves out: paths mean nothing on another machine.
 PATHS = {"init", "vocabulary", "phase_2_data"}
 
 
-def define_flags():
-    flags.DEFINE_string("model", None, "Folder of a run, or a model folder.")
-    flags.DEFINE_string("name", None, "Repository on the Hub, org/name.")
-    flags.DEFINE_string(
-        "license", None, "License of the weights, such as apache-2.0."
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    model: str = option(help="Folder of a run, or a model folder.")
+    name: str = option(help="Repository on the Hub, org/name.")
+    license: str | None = option(
+        None, "License of the weights, such as apache-2.0."
     )
-    flags.DEFINE_string(
-        "limits", None, "Text of the card's section Limits: uses to avoid."
+    limits: str | None = option(
+        None, "Text of the card's section Limits: uses to avoid."
     )
-    flags.DEFINE_bool("private", None, "Make a new repository private.")
-    flags.DEFINE_string(
-        "revision", None, "Branch to commit to; it may be new. Default: main."
+    private: bool | None = option(None, "Make a new repository private.")
+    revision: str | None = option(
+        None, "Branch to commit to; it may be new. Default: main."
     )
-    flags.DEFINE_string(
-        "output", None, "Folder to write to instead of uploading."
+    output: str | None = option(
+        None, "Folder to write to instead of uploading."
     )
-    script.define_overwrite()
-    script.applies_only(
-        "without --output, because --output uploads nothing",
-        lambda v: not v.output,
-        *("private", "revision"),
+    overwrite: bool = options.overwrite()
+    conditions = (
+        Condition(
+            ("private", "revision"),
+            "without --output, because --output uploads nothing",
+            lambda v: not v.output,
+        ),
+        Condition(("overwrite",), "with --output", lambda v: v.output),
     )
-    script.applies_only("with --output", lambda v: v.output, "overwrite")
-    flags.mark_flags_as_required(["model", "name"])
 
 
 def main(values):
@@ -111,7 +115,10 @@ def describe_run(folder, limits) -> dict:
     """
     from official_tasks.engine.task_report import select_metrics
 
-    training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
+    training = {"epochs"}.union(
+        *map(options.list_fields, (Hyperparameters, Settings))
+    )
+    training -= PATHS
     arguments, sections = {}, []
     parent, name = os.path.split(os.path.abspath(folder))
     if name == "model" and os.path.isfile(os.path.join(parent, "run.json")):
@@ -190,4 +197,4 @@ def _table(columns, rows):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

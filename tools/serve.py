@@ -21,14 +21,15 @@ later. Starts in about 5 seconds. Needs the extra `serve`.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import os
 import re
 import signal
 import socket
 
-from absl import flags
-
+from bert_keras.errors import InputError
 from official_tasks import progress, script
+from official_tasks.options import option
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 GRACE_SECONDS = 30  # maximum time for the requests in progress at the end
@@ -36,26 +37,29 @@ IDLE_SECONDS = 10  # minimum time without a request before a connection closes
 MAX_FILES = 1024  # the usual limit of a process
 
 
-def define_flags():
-    flags.DEFINE_string(
-        "model", None, "Folder of the SavedModel, or of numbered versions."
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    model: str = option(
+        help="Folder of the SavedModel, or of numbered versions."
     )
-    flags.DEFINE_string("name", "model", "Name of the model in URLs.")
-    flags.DEFINE_string(
-        "host", "127.0.0.1", "Address to listen on; 0.0.0.0 means all."
+    name: str = option("model", "Name of the model in URLs.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 means all.")
+    port: int = option(
+        8501, "Port; 0 for a free one.", at_least=0, at_most=65535
     )
-    flags.DEFINE_integer("port", 8501, "Port; 0 for a free one.", 0, 65535)
-    flags.DEFINE_integer("max_rows", 64, "Maximum rows of a request.", 1)
-    flags.DEFINE_integer(
-        "max_bytes", 131_072, "Maximum bytes of all texts of a request.", 1
-    )
-    flags.mark_flag_as_required("model")
-    script.require(
-        "letters, digits, . _ -", re.compile(r"[\w.-]+").fullmatch, "name"
+    max_rows: int = option(64, "Maximum rows of a request.", at_least=1)
+    max_bytes: int = option(
+        131_072, "Maximum bytes of all texts of a request.", at_least=1
     )
 
 
 def main(values):
+    if not re.fullmatch(r"[\w.-]+", values.name):
+        raise InputError(
+            f"--name={values.name}: expected letters, digits, . _ -"
+        )
     with _listen(values.host, values.port) as listening:
         server = _make_server(values)
 
@@ -81,8 +85,6 @@ def main(values):
 
 def _listen(host, port):
     """Return a bound socket. It refuses connections before `listen()`."""
-    from bert_keras.errors import InputError
-
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,7 +103,7 @@ def _make_server(values):
     The first call of a signature is slow.
     """
     from bert_keras.comparison import check_finite_answers
-    from bert_keras.errors import InputError, install_command
+    from bert_keras.errors import install_command
     from bert_keras.serving.load import load_saved_model, to_tensors
 
     try:
@@ -208,4 +210,4 @@ def _read_idle_state(connection):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -24,11 +24,9 @@ Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import functools
-import os
 import shlex
-
-from absl import flags
 
 from bert_keras.data.corpus import Reading, paragraphs, read_documents
 from bert_keras.data.workers import in_order
@@ -39,31 +37,33 @@ from bert_keras.text.vocabulary import (
     shares_settings,
     write_with_settings,
 )
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import Condition, option
 
 
-def define_flags():
-    script.define_text("Text to learn from.")
-    flags.DEFINE_string("output", None, "The vocabulary file to write.")
-    script.define_overwrite()
-    flags.DEFINE_integer(
-        "vocabulary_size",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(options.TextOptions):
+    """Options of this script."""
+
+    output: str = option(help="The vocabulary file to write.")
+    overwrite: bool = options.overwrite()
+    vocabulary_size: int = option(
         30_000,
         "Maximum number of tokens, with special and unused tokens.",
-        10,
+        at_least=10,
     )
-    flags.DEFINE_integer(
-        "min_count", 2, "Minimum count of a character or a merged pair.", 1
+    min_count: int = option(
+        2, "Minimum count of a character or a merged pair.", at_least=1
     )
-    flags.DEFINE_integer("unused", 0, "Number of [unusedN] tokens.", 0)
-    flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
-    flags.DEFINE_string(
-        "beam",
+    unused: int = option(0, "Number of [unusedN] tokens.", at_least=0)
+    workers: int = options.workers()
+    beam: str | None = option(
         None,
         "Count the words in an Apache Beam pipeline, with these Beam flags.",
     )
-    script.applies_only("without --beam", lambda v: v.beam is None, "workers")
-    flags.mark_flags_as_required(["input", "output"])
+    conditions = (
+        Condition(("workers",), "without --beam", lambda v: v.beam is None),
+    )
 
 
 def main(values):
@@ -120,4 +120,4 @@ def _count_words(values, lowercase, strip_accents):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

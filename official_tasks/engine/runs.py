@@ -28,7 +28,7 @@ from official_tasks.engine.dev_metric import choose_metric
 from official_tasks.engine.finetuning import scalars
 from official_tasks.engine.notes import has_failed
 from official_tasks.engine.training import DivergedError
-from official_tasks.script import LARGEST_SEED
+from official_tasks.options import LARGEST_SEED
 from official_tasks.tasks import registry
 
 MAX_CLASSES = 20  # the scores of more classes are only in the report

@@ -1,5 +1,7 @@
 """Builds or loads the compiled model of a pre-training run."""
 
+import dataclasses
+
 import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.interop.opening import open_checkpoint
@@ -13,12 +15,8 @@ from bert_keras.text.extension import UNUSED, Extension, extend_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.wordpiece import WordPiece
 from official_tasks import optimizers
-from official_tasks.pretraining.settings import (
-    SIZE_FIELDS,
-    Execution,
-    Settings,
-    model_sizes,
-)
+from official_tasks.options import list_changes
+from official_tasks.pretraining.settings import SIZE_FIELDS, model_sizes
 
 
 def compiled_model(settings, objective, source, execution):
@@ -50,14 +48,14 @@ def compiled_model(settings, objective, source, execution):
 
 
 def make_optimizer(settings, execution):
-    options = {**settings._asdict(), **execution._asdict()}
-    defaults = {**Settings._field_defaults, **Execution._field_defaults}
+    values = {**dataclasses.asdict(settings), **dataclasses.asdict(execution)}
+    changed = {**list_changes(settings), **list_changes(execution)}
     return optimizers.make_optimizer(
         settings.optimizer,
         settings.learning_rate,
         settings.steps,
-        options,
-        [name for name in options if options[name] != defaults[name]],
+        values,
+        changed,
     )
 
 

@@ -1,5 +1,7 @@
 """The report of a pre-training run."""
 
+import dataclasses
+
 from official_tasks import page
 from official_tasks.pretraining.settings import (
     note_masks,
@@ -37,7 +39,7 @@ def render(results, settings) -> str:
         f"parameters; {settings.steps:,} steps, {tokens:,} tokens; seed "
         f"{settings.seed}."
     )
-    rows = [(name, str(v)) for name, v in settings._asdict().items()]
+    rows = [(name, str(v)) for name, v in dataclasses.asdict(settings).items()]
     sections = [
         page.tiles(_describe_metrics(results)),
         page.notes([*note_masks(settings), *results["notes"]]),

@@ -1,5 +1,6 @@
 """Pre-trains a model and writes a run folder."""
 
+import dataclasses
 import math
 
 from bert_keras.errors import format_count, require_tensorflow
@@ -55,7 +56,7 @@ def run(data, output, callbacks=(), **arguments) -> dict:
     progress.show_devices(strategy, settings.dtype)
     check_settings(settings, strategy.num_replicas)
     weights = list_model_files(settings.init) if settings.init else []
-    identity = {"data": str(data), **settings._asdict()}
+    identity = {"data": str(data), **dataclasses.asdict(settings)}
     inputs = [*weights, *list_manifests(data, settings)]
     with RunFolder(output, identity, inputs, strategy.is_chief) as folder:
         results = folder.read_results("pretrain")
@@ -143,7 +144,7 @@ class Run:
             execution.save_every,
             keep=execution.keep_last,
             keep_every=execution.keep_every,
-            settings=settings._asdict(),
+            settings=dataclasses.asdict(settings),
         )
         return train(
             self.folder,

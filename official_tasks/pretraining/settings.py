@@ -1,85 +1,156 @@
 """Settings and phases of a pre-training run; the defaults are the paper's."""
 
+import dataclasses
+import functools
 from typing import NamedTuple
 
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.text.masking import count_predictions
+from bert_keras.training import SCHEDULES
+from official_tasks import options
+from official_tasks.optimizers import OPTIMIZERS
+from official_tasks.options import option
 
 OBJECTIVES = ("mlm+nsp", "mlm", "left_to_right", "right_to_left")
 SIZE_FIELDS = ("num_layers", "hidden_dim", "num_heads")
 
 
-class Settings(NamedTuple):
-    """Settings that decide what a run computes; the defaults are the paper's.
+_model = functools.partial(option, group="model")
+_data = functools.partial(option, group="data")
+_phase_2 = functools.partial(option, group="phase 2")
 
-    objectives: one of `OBJECTIVES`.
-    records: True to train on records, which hold examples sampled in advance.
-    phase_2_data: folder of the records of phase 2.
-    packed, short_probability, mask_rate, mask_mix, whole_word: see
-        `SamplingRules`. With `records`, all rules, also the lengths, must equal
-        the records' rules. If the objective has no masks, rules of masks may
-        differ.
-    init: weights to start from, in any form that `from_preset` accepts.
-        None means random weights.
-    vocabulary: file of the vocabulary that the data must have, if not None.
-    size: a name of `SIZES`; the fields in `SIZE_FIELDS` override its values.
-        With `hidden_dim`, the default of `num_heads` is `hidden_dim // 64`, at
-        least 1.
-    dropout: dropout rate of layers and of attention.
-    max_predictions, phase_2_max_predictions: maximum number of masked tokens in
-        an example. None means `mask_rate` times the length, rounded up.
-    steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: number of steps of phase 2, the last part of the run, which
-        has longer sequences. A value below 1 is a fraction of `steps`. None
-        means a tenth of `steps`, or 0 for `records` without `phase_2_data`.
-    phase_2_batch_size: None means the batch size of phase 1.
-    evaluations: how often held-out documents are scored: after every
-        `steps // evaluations` steps (at least 1), and at the end of each phase.
-    evaluation_steps: maximum number of batches in an evaluation.
-    optimizer: key of `OPTIMIZERS`.
-    warmup: number of warm-up steps; a value below 1 is a fraction of `steps`.
-    schedule: learning-rate schedule after the warm-up, see `bert_keras.adamw`.
-    bias_correction: True for Adam's bias correction in "adamw". "lamb" always
-        corrects the bias.
-    rematerialize: see `BertEncoder`.
-    dtype: Keras policy, or "auto"; see `choose_dtype`.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleOptions:
+    """Options of sampling that pre-training and its data share.
+
+    `SamplingRules` explains them; it has the lengths too.
     """
 
-    objectives: str = "mlm+nsp"
-    records: bool = False
-    phase_2_data: str | None = None
-    packed: bool = False
-    short_probability: float = 0.1
-    mask_rate: float = 0.15
-    mask_mix: tuple[float, float, float] = (80, 10, 10)
-    whole_word: bool = False
-    init: str | None = None
-    vocabulary: str | None = None
-    size: str = "base"
-    num_layers: int | None = None
-    hidden_dim: int | None = None
-    num_heads: int | None = None
-    dropout: float = 0.1
-    sequence_length: int = 128
-    max_predictions: int | None = None
-    batch_size: int = 256
-    steps: int = 1_000_000
-    phase_2_steps: float | None = None
-    phase_2_sequence_length: int = 512
-    phase_2_max_predictions: int | None = None
-    phase_2_batch_size: int | None = None
-    evaluations: int = 10
-    evaluation_steps: int = 100
-    optimizer: str = "adamw"
-    learning_rate: float = 1e-4
-    warmup: float = 0.01
-    schedule: str = "linear"
-    bias_correction: bool = False
-    rematerialize: bool = False
-    seed: int = 0
-    dtype: str = "float32"
+    short_probability: float = _data(
+        0.1, "Fraction of documents whose examples have a shorter length."
+    )
+    mask_rate: float = _data(0.15, "Fraction of the tokens to predict.")
+    mask_mix: tuple[float, ...] = _data(
+        (80, 10, 10),
+        "Percentages of the tokens to predict: masked, replaced by random "
+        "tokens, kept.",
+    )
+    whole_word: bool = _data(False, "Mask all tokens of a word or none.")
+    packed: bool = _data(False, "Pack several examples into a row.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(ExampleOptions):
+    """Settings that decide what a run computes; the defaults are the paper's.
+
+    With `records`, all sampling rules must equal the rules of the records. If
+    the objective has no masks, rules of masks may differ.
+    """
+
+    objectives: str = _model(
+        "mlm+nsp", "Objectives to learn.", choices=OBJECTIVES
+    )
+    init: str | None = _model(
+        None, "Weights to start from, in any supported format."
+    )
+    size: str = _model(
+        "base",
+        "Size of the model: tiny, mini, small, medium, base, large, or the "
+        "name of a released model.",
+    )
+    num_layers: int | None = _model(
+        None, "Number of layers; overrides --size.", at_least=1
+    )
+    hidden_dim: int | None = _model(
+        None, "Width of the model; overrides --size.", at_least=1
+    )
+    num_heads: int | None = _model(
+        None,
+        "Number of attention heads; overrides --size. The default is "
+        "--hidden_dim / 64 if --hidden_dim is set.",
+        at_least=1,
+    )
+    dropout: float = _model(
+        0.1, "Dropout rate of layers and attention.", at_least=0, below=1
+    )
+    rematerialize: bool = _model(
+        False,
+        "Compute layers again in the backward pass. This takes less memory and "
+        "more time.",
+    )
+    dtype: str = options.dtype(group="model")
+    records: bool = _data(
+        False,
+        "Train on the TFRecords in --data. Every epoch has the same examples.",
+    )
+    vocabulary: str | None = _data(
+        None, "File of the vocabulary that the data must have."
+    )
+    sequence_length: int = _data(
+        128, "Phase 1: length of an example in tokens.", at_least=1
+    )
+    max_predictions: int | None = _data(
+        None,
+        "Phase 1: maximum number of masked tokens of an example. The default "
+        "is the length times --mask_rate, rounded up.",
+        at_least=1,
+    )
+    batch_size: int = _data(256, "Phase 1: sequences per step.", at_least=1)
+    steps: int = option(
+        1_000_000, "Training steps of both phases together.", at_least=1
+    )
+    phase_2_steps: float | None = _phase_2(
+        None,
+        "Steps of phase 2: a number, or a fraction of --steps. The default is "
+        "0.1, or 0 with --records and no --phase_2_data.",
+    )
+    phase_2_data: str | None = _phase_2(
+        None,
+        "With --records: folder of the records of phase 2, which "
+        "create_pretraining_data made of the same text with the same "
+        "--held_out_share.",
+    )
+    phase_2_sequence_length: int = _phase_2(
+        512, "Length of an example in tokens.", at_least=1
+    )
+    phase_2_max_predictions: int | None = _phase_2(
+        None,
+        "Maximum number of masked tokens of an example. The default is the "
+        "length times --mask_rate, rounded up.",
+        at_least=1,
+    )
+    phase_2_batch_size: int | None = _phase_2(
+        None, "Sequences per step; by default --batch_size.", at_least=1
+    )
+    evaluations: int = option(
+        10, "Minimum number of evaluations on held-out documents.", at_least=1
+    )
+    evaluation_steps: int = option(
+        100, "Maximum number of batches of an evaluation.", at_least=1
+    )
+    optimizer: str = option(
+        "adamw", "AdamW, or LAMB for large batches.", choices=OPTIMIZERS
+    )
+    learning_rate: float = option(1e-4, "Peak learning rate.")
+    warmup: float = option(
+        0.01,
+        "Steps in which the learning rate rises: a number, or a fraction of "
+        "--steps.",
+    )
+    schedule: str = option(
+        "linear",
+        "Shape of the learning rate after the warm-up.",
+        choices=SCHEDULES,
+    )
+    bias_correction: bool = option(
+        False, "Adam's bias correction; better for runs of few steps."
+    )
+    seed: int = options.seed(
+        "Seed of new weights, examples, order and dropout."
+    )
 
     @property
     def steps_per_evaluation(self):
@@ -91,25 +162,18 @@ class Settings(NamedTuple):
         return max(phase.sequence_length for phase in phases(self))
 
 
-class Execution(NamedTuple):
-    """Settings that may change when a run resumes.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution(options.DeviceOptions, options.StepOptions):
+    """Settings that may change when a run resumes; see `TrainingState`."""
 
-    They may affect rounding and dropout masks, but not a step's examples.
-
-    distribution, tpu: see `make_strategy`.
-    accumulation: number of micro-batches into which each replica splits its
-        rows of a batch.
-    steps_per_execution: see `keras.Model.compile`.
-    save_every, keep_last, keep_every: see `TrainingState`.
-    """
-
-    distribution: str = "off"
-    tpu: str = "local"
-    accumulation: int = 1
-    steps_per_execution: int = 1
-    save_every: int = 1000
-    keep_last: int = 2
-    keep_every: int | None = None
+    keep_last: int = option(
+        2, "Number of newest checkpoints to keep.", at_least=1
+    )
+    keep_every: int | None = option(
+        None,
+        "Also keep a checkpoint for each multiple of this number of steps.",
+        at_least=1,
+    )
 
 
 class Phase(NamedTuple):
@@ -128,7 +192,8 @@ class Phase(NamedTuple):
 
 
 def split(arguments):
-    settings = {k: v for k, v in arguments.items() if k in Settings._fields}
+    names = options.list_fields(Settings)
+    settings = {k: v for k, v in arguments.items() if k in names}
     rest = {k: v for k, v in arguments.items() if k not in settings}
     return Settings(**settings), Execution(**rest)
 
@@ -144,7 +209,7 @@ def prepare(arguments, output=None):
     settings, execution = split(arguments)
     strategy = make_strategy(execution.distribution, execution.tpu)
     dtype = choose_dtype(resume_dtype(settings.dtype, output), strategy.name)
-    return settings._replace(dtype=dtype), execution, strategy
+    return dataclasses.replace(settings, dtype=dtype), execution, strategy
 
 
 def model_sizes(settings) -> dict:
@@ -244,14 +309,11 @@ def sampling_rules(settings, phase) -> SamplingRules:
 
 
 def check_settings(settings, num_replicas=1):
-    """Raise `InputError` for a wrong dropout, size, rule or batch size.
+    """Raise `InputError` for a wrong setting, size, rule or batch size.
 
     Rules and batch sizes are checked for each phase.
     """
-    if not 0 <= settings.dropout < 1:
-        raise InputError(
-            f"`dropout` is {settings.dropout}; expected at least 0 and below 1."
-        )
+    options.check(settings)
     if not settings.init:
         model_sizes(settings)
     for phase in phases(settings):

@@ -10,6 +10,7 @@ import types
 from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
+from official_tasks.options import Option
 
 SPLITS = ("train", "dev", "test")
 LARGEST_RATE = 5e-5  # of the paper's rates for fine-tuning, section 4.1
@@ -120,19 +121,11 @@ def list_metrics(*names: str) -> tuple[Metric, ...]:
     return tuple(Metric(name, True) for name in dict.fromkeys(names))
 
 
-class Option(NamedTuple):
-    """A keyword argument of a task, and the flag of the same name.
-
-    The flag has the type of `default`. If `default` is None, the flag is an
-    optional string.
-    """
-
-    default: Any
-    help: str
-
-
 def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
     """Return a namespace of all options, with defaults for missing values.
+
+    An option has the type of its default. If the default is None, the option
+    is an optional string.
 
     Raises:
         TypeError: a name in `values` is not among the options.

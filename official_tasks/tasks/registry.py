@@ -1,5 +1,6 @@
 """Table of all tasks by name; make a task from flags or a Python file."""
 
+import dataclasses
 import functools
 import importlib.util
 import inspect
@@ -8,15 +9,13 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from absl import flags
-
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.json_files import read_json
 from bert_keras.run_folder import SETTINGS, absolute_paths, find_base
-from official_tasks import script
+from official_tasks.options import Condition, Option, list_fields, option
 from official_tasks.tasks import conll, glue, multiple_choice, own_tasks, squad
-from official_tasks.tasks.base import Option, Task
+from official_tasks.tasks.base import Task
 from official_tasks.tasks.embedding import EMBED_OPTIONS, embed_task
 from official_tasks.tasks.retrieval import RANK_OPTIONS, rank_task
 from official_tasks.tasks.source import FILE_OPTIONS, RECIPE_OPTIONS
@@ -57,8 +56,6 @@ TASKS = {
     ),
     **_make_entries(tag_task, conll.ROWS, TAG_OPTIONS),
 }
-_ALL = {n: o for entry in TASKS.values() for n, o in entry.options.items()}
-OPTIONS = sorted(_ALL)
 PATHS = (*FILE_OPTIONS, "queries", "passages")  # options that name files
 # Name of a task in the records of earlier versions, with the value of the
 # option "problem" -> present name.
@@ -75,42 +72,18 @@ _OLD_NAMES = {
 }
 
 
-def define_task_flags(default=None, more=None):
-    """Define --task, --option and the options of all tasks as flags.
+def make_options(tasks):
+    """Return a dataclass with a field for each option of the tasks.
 
-    --help shows only the options of the task that --task names.
-
-    Args:
-        default: default of --task.
-        more: further names that --task accepts, as a dict of name -> names of
-            its options. The key None has the options that --help shows if
-            --task is not given and has no default.
+    The default of each is None, because tasks have different defaults.
     """
-    more = {None: tuple(FILE_OPTIONS), **(more or {})}
-    flags.DEFINE_string(
-        "task",
-        default,
-        "Task: one of "
-        f"{', '.join([*TASKS, *filter(None, more)])}, or a Python file with a "
-        "task that you wrote. --task=NAME --help shows the task's options.",
-    )
-    flags.DEFINE_multi_string(
-        "option", [], "NAME=VALUE for a task that you wrote; may be repeated."
-    )
-    for name in OPTIONS:
-        owners = [e.options[name] for e in TASKS.values() if name in e.options]
+    fields = []
+    for name in sorted({name for e in tasks.values() for name in e.options}):
+        owners = [e.options[name] for e in tasks.values() if name in e.options]
         kind = _find_type(name, owners)
-        script.define_flag(name, kind, None, owners[0].help)
-    script.show_flags(lambda values: find_shown_options(values, more), *OPTIONS)
-    script.applies_only(
-        "without --dev, when dev is split from train",
-        lambda v: v.dev is None or is_file(v),
-        "split_seed",
-    )
-    script.applies_only(
-        "to an evaluation with --predictions",
-        lambda v: ("predictions" in v and v.predictions) or is_file(v),
-        "null_odds",
+        fields.append((name, kind, option(None, owners[0].help, group="task")))
+    return dataclasses.make_dataclass(
+        "AllOptions", fields, frozen=True, kw_only=True
     )
 
 
@@ -122,27 +95,75 @@ def _find_type(name, options):
     return types.pop()
 
 
-def find_shown_options(values, more) -> dict[str, str]:
-    """Return a dict of option -> help, for the options that --help shows.
+AllOptions = make_options(TASKS)
+OPTIONS = list(list_fields(AllOptions))
 
-    Args:
-        values: absl's FLAGS.
-        more: see `define_task_flags`.
+
+def task_option(default=None, *more):
+    """Return the field `task`; it also accepts the names `more`."""
+    return option(
+        default,
+        f"Task: one of {', '.join([*TASKS, *more])}, or a Python file with a "
+        "task that you wrote. --task=NAME --help shows the task's options.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskOptions(AllOptions):
+    """--task, --option and the options of all tasks.
+
+    Attributes:
+        others: dict: further value of --task -> names of the options that it
+            has. Without --task, `--help` shows the options of the key None.
     """
-    task = values["task"].value
-    key = task and task.lower()
-    if key in more:
-        options = {name: _ALL[name] for name in more[key]}
-    elif task.endswith(".py"):
-        options = FILE_OPTIONS
-    else:
-        options = find_task(task).options
-    return {
-        name: option.help
-        if option.default is None
-        else f"{option.help} Default: {option.default}."
-        for name, option in options.items()
-    }
+
+    others = {None: tuple(FILE_OPTIONS)}
+    task: str | None = task_option()
+    conditions = (
+        Condition(
+            ("split_seed",),
+            "without --dev, when dev is split from train",
+            lambda v: v.dev is None or is_file(v),
+        ),
+        Condition(
+            ("null_odds",),
+            "to an evaluation with --predictions",
+            lambda v: ("predictions" in v and v.predictions) or is_file(v),
+        ),
+    )
+    option: tuple[str, ...] = option(
+        (),
+        "NAME=VALUE for a task that you wrote; may be repeated.",
+        is_repeated=True,
+    )
+
+    @classmethod
+    def select(cls, values) -> dict[str, str | None]:
+        """Return a dict: option -> help, or None if the task lacks it.
+
+        Args:
+            values: absl's FLAGS.
+        """
+        task = values["task"].value
+        key = task and task.lower()
+        others = {**TaskOptions.others, **cls.others}
+        if key in others:
+            shown = {
+                name: next(
+                    e.options[name] for e in TASKS.values() if name in e.options
+                )
+                for name in others[key]
+            }
+        elif task.endswith(".py"):
+            shown = FILE_OPTIONS
+        else:
+            shown = find_task(task).options
+        texts = dict.fromkeys(OPTIONS)
+        for name, (default, text, *_) in shown.items():
+            texts[name] = text
+            if default is not None:
+                texts[name] += f" Default: {default}."
+        return texts
 
 
 def is_file(values):

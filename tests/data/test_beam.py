@@ -336,8 +336,8 @@ def test_counts_by_beam_are_those_of_all_files(tmp_path):
         beam.count_words_of_files("tfds:x", *arguments[1:], str(work), DIRECT)
 
 
-def test_workers_are_refused_with_beam(monkeypatch):
+def test_workers_are_refused_with_beam():
     words = "--input=t --vocabulary=v --output=o --beam=".split()
     words.append(f"--workers={os.cpu_count() + 1}")
     with pytest.raises(InputError, match="--workers only applies without --be"):
-        parse_flags(script.define_flags, words, monkeypatch)
+        parse_flags(script.Options, words)

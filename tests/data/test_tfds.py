@@ -370,9 +370,7 @@ def test_negatives_are_mined_from_data_sets(folder, tmp_path, monkeypatch):
         *("--text_pair=corpus-id", "--model=none"),
         f"--output={tmp_path / 'mined.csv'}",
     ]
-    mine_negatives.main(
-        parse_flags(mine_negatives.define_flags, words, monkeypatch)
-    )
+    mine_negatives.main(parse_flags(mine_negatives.Options, words))
     assert set(seen["query"]) == {"Is it?", "Was it?"}
     assert set(seen["document"]) == {"Ulm It is.", "It was.", "Z"}
     with open(tmp_path / "mined.csv", newline="", encoding="utf-8") as file:

@@ -59,7 +59,7 @@ def test_diagrams_are_drawn_without_a_script():
 def test_a_table_of_flags_has_defaults_ranges_and_meanings():
     rows = site_pages.list_flags("official_tasks.finetune", "squad2")
     flags = {flag.strip("`-"): tuple(rest) for flag, *rest in rows}
-    assert flags["seeds"][:2] == ("`1`", "a positive integer")
+    assert flags["seeds"][:2] == ("`1`", "a whole number, 1 or more")
     assert flags["seed"][0] == "`0`"
     assert flags["optimizer"][:2] == ("`adamw`", "`adamw` `lamb`")
     assert flags["optimizer"][2] == "AdamW, or LAMB for large batches."

@@ -22,12 +22,12 @@ from official_tasks.engine import batches, finetuning
 from official_tasks.engine.balance import balance, smooth
 from official_tasks.engine.hyperparameters import (
     EXECUTION,
-    RANGES,
     Hyperparameters,
 )
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
 from official_tasks.optimizers import OPTIMIZERS
+from official_tasks.options import list_fields
 from official_tasks.tasks.base import Encoded, Metric
 from official_tasks.tasks.own_tasks import classify_task
 from tests.support.run_script import call_script
@@ -496,7 +496,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("max_rows=0", "expected a whole number, 1 or more"),
         ("save_every=0", "expected a whole number, 1 or more"),
         ("warmup=99 --epochs=1", "no more warm-up steps than steps"),
-        ("learning_rate=2e-5,x", "Expected numbers, as in --learning_rate="),
+        ("learning_rate=2e-5,x", "--learning_rate=2e-5,x: expected numbers"),
         ("learning_rate=2e-5,-1", "--learning_rate is 2e-05, -1; expected a"),
         ("learning_rate=2e-5,2e-5", "2e-05; expected a number, 0 or more, or"),
         ("learning_rate=", "--learning_rate is empty; expected a number"),
@@ -512,7 +512,9 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     done = call_script(*words.split(), folder=place)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     name = flag.split("=")[0]
-    if "expected" in message and name in RANGES and " " not in flag:
+    fields = list_fields(Hyperparameters)
+    has_range = name in fields and fields[name].option.describe(float)
+    if "expected" in message and has_range and " " not in flag:
         value = float(flag.split("=")[1])
         with pytest.raises(InputError, match=f"`{name}` is {value}; expected"):
             Hyperparameters(**{name: value}).check()
@@ -537,9 +539,7 @@ def test_each_flag_of_a_run_reaches_what_is_computed(
     words += f"--init={place}/init --output={tmp_path}/run --batch_size=8 "
     words += "--learning_rate=1e-2 --warmup=4 --clip_norm=1e-3 --max_rows=22 "
     words += "--evaluations=4 --save_every=2"
-    finetune.main(
-        parse_flags(finetune.define_flags, words.split(), monkeypatch)
-    )
+    finetune.main(parse_flags(finetune.Options, words.split()))
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert (results["rows"], results["dev_rows"]) == (22, 22)
     notes = " ".join(results["notes"])

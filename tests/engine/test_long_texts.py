@@ -163,8 +163,7 @@ def test_what_the_user_says_of_long_texts_replaces_what_models_say(
     )
     words = (f"--model={tmp_path}/windows", f"--dev={data}")
     for more, expected in ((), ()), (["--long_text=truncate"], ("long_text",)):
-        with monkeypatch.context() as patch:
-            values = parse_flags(evaluate.define_flags, [*words, *more], patch)
+        values = parse_flags(evaluate.Options, [*words, *more])
         registry.complete_flags(values)
         assert registry.task_from_flags(values)[0].overrides == expected
 

@@ -50,7 +50,7 @@ def values(table, scale="paper", **given):
             "seeds": 2,
             "output": "runs",
             "data": "data" if pretrains else None,
-            "option": [],
+            "task_flag": [],
             "tasks": None,
             "dry_run": False,
             "pretrain_flags": "",
@@ -199,9 +199,13 @@ def test_the_code_of_a_command_that_failed_is_kept():
         ("1", {"data": "data"}, "pretrain"),
         ("1", {"pretrain_flags": "--steps=3"}, "pretrain"),
         ("1", {"tasks": ["swag"]}, "swag"),
-        ("1", {"option": ["swag.data_dir=x"]}, "swag"),
-        ("1", {"option": ["data_dir=x"]}, "data_dir"),
-        ("1", {"option": ["mnli"]}, "--option=mnli: expected TASK.FLAG=VALUE"),
+        ("1", {"task_flag": ["swag.data_dir=x"]}, "swag"),
+        ("1", {"task_flag": ["data_dir=x"]}, "data_dir"),
+        (
+            "1",
+            {"task_flag": ["mnli"]},
+            "=mnli: expected TASK.FLAG=VALUE",
+        ),
     ],
 )
 def test_what_does_nothing_is_refused(table, given, word):
@@ -215,7 +219,8 @@ def test_a_toy_table_runs_to_its_end(tmp_path):
     write_glue(tmp_path / "glue")
     command = [
         *("-m", "official_tasks.reproduce", "--table=5", "--scale=small"),
-        *("--tasks=sst2", "--data=data", "--option=sst2.data_dir=glue/SST-2"),
+        *("--tasks=sst2", "--data=data"),
+        "--task_flag=sst2.data_dir=glue/SST-2",
         *("--output=runs", f"--pretrain_flags={TINY}"),
         "--finetune_flags=--epochs=1 --batch_size=8 --sequence_length=16 "
         "--dtype=float32 --learning_rate=1e-3",

@@ -148,7 +148,7 @@ def test_the_rates_are_tried_as_they_are_given(
     monkeypatch.setattr(runs, "run", pretended)
     monkeypatch.setattr(leaderboard, "run_glue", pretended)
     command = (f"--init={toy_model}", "--output=run", *words)
-    finetune.main(parse_flags(finetune.define_flags, command, monkeypatch))
+    finetune.main(parse_flags(finetune.Options, command))
     assert tried == [expected]
 
 

@@ -110,7 +110,7 @@ def main(values):
     import tensorflow as tf
     tf.config.list_physical_devices()
     print("done")
-script.start(main, lambda: None)
+script.start(main)
 """
 
 
@@ -151,7 +151,7 @@ loading.DEVICE_FILES = []
 def main(values):
     import tensorflow as tf
     next(iter(tf.data.Dataset.range(9).cache().take(2)))
-script.start(main, lambda: None)
+script.start(main)
 """
 
 
@@ -179,7 +179,7 @@ def test_an_error_of_a_disk_or_a_network_gives_one_line(name):
         "import errno\nfrom official_tasks import script\n"
         "def main(values):\n"
         f"    raise OSError(errno.{name}, 'no answer', 'gs://bucket/run')\n"
-        "script.start(main, lambda: None)\n"
+        "script.start(main)\n"
     )
     done = run_program(program, {**os.environ, "PYTHONPATH": str(ROOT)})
     (line,) = done.stderr.splitlines()

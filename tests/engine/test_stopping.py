@@ -88,7 +88,7 @@ time.sleep(60)
         import atexit
         atexit.register(reached)
 
-script.start(main, lambda: None)
+script.start(main)
 """
 
 
@@ -237,7 +237,7 @@ def test_scripts_outlive_the_reader_of_their_output(unbuffered, tmp_path):
         "    for i in range(9999): progress.console.print('line', i)\n"
         "    print('text', flush=True)\n"
         "    open('result', 'w').write('whole')\n"
-        "script.start(main, lambda: None)\n"
+        "script.start(main)\n"
     )
     (tmp_path / "s.py").write_text(program)
     done = subprocess.run(

@@ -103,9 +103,7 @@ def several(place, tmp_path_factory):
     return path, folder / "run", results
 
 
-def test_official_files_follow_the_options_of_the_run(
-    several, tmp_path, monkeypatch
-):
+def test_official_files_follow_the_options_of_the_run(several, tmp_path):
     path, run, _ = several
     shutil.copytree(run, tmp_path / "run")
     settings = {"task": "custom", "problem": "multi"}
@@ -114,7 +112,7 @@ def test_official_files_follow_the_options_of_the_run(
     )
     words = f"--task=multilabel --dev={path} --split=dev --model={tmp_path}/run"
     words = [*words.split(), f"--output={tmp_path}/files"]
-    predict.main(parse_flags(predict.define_flags, words, monkeypatch))
+    predict.main(parse_flags(predict.Options, words))
     name = "predictions.csv"
     written = (tmp_path / "files" / name).read_bytes()
     assert written == (run / "predictions" / name).read_bytes()

@@ -1,7 +1,6 @@
 """Objectives, initial weights and refused settings of pre-training."""
 
 import shutil
-import types
 
 import keras
 import numpy as np
@@ -25,7 +24,7 @@ from official_tasks.pretraining.objectives import (
     TokenAccuracy,
 )
 from official_tasks.pretraining.plan import plan
-from official_tasks.pretraining.settings import Settings, phases
+from official_tasks.pretraining.settings import Execution, Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
 from tests.support.model_samples import random_encoder
 from tests.support.toy_pretraining import (
@@ -128,8 +127,9 @@ def test_rows_that_fill_the_last_batch_count_for_no_loss(objective, data):
 )
 def test_weights_that_no_step_updates_are_untrained(objective, new, data):
     source = source_of(data, objective)
-    execution = types.SimpleNamespace(accumulation=1, steps_per_execution=1)
-    model = compiled_model(source.settings, source.objective, source, execution)
+    model = compiled_model(
+        source.settings, source.objective, source, Execution()
+    )
     assert untrained_weights(model) == new
 
 

@@ -15,6 +15,7 @@ from bert_keras.training import checkpoint, strategy
 from bert_keras.training.strategy import describe_devices, make_strategy
 from official_tasks import pretrain
 from official_tasks.engine import training
+from official_tasks.options import list_defaults
 from official_tasks.pretraining import runner, source
 from official_tasks.pretraining.model import new_model
 from official_tasks.pretraining.objectives import OBJECTIVES
@@ -379,16 +380,16 @@ def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
 
 
 @pytest.fixture
-def parse(monkeypatch):
+def parse():
     """Function that parses flags of the script; returns their values."""
     return lambda *words: parse_flags(
-        pretrain.define_flags, ["--data=d", "--output=o", *words], monkeypatch
+        pretrain.Options, ["--data=d", "--output=o", *words]
     )
 
 
 def test_every_setting_has_a_flag_with_its_default(parse):
     values = parse()
-    fields = {**Settings._field_defaults, **Execution._field_defaults}
+    fields = {**list_defaults(Settings), **list_defaults(Execution)}
     fields["mask_mix"] = ["80", "10", "10"]
     assert {name: values[name].default for name in fields} == fields
 

@@ -126,7 +126,7 @@ def test_records_that_do_not_fit_are_named(records, settings, message):
 
 
 def test_baselines_are_those_of_the_simplest_guesses(data):
-    settings = Settings(**SMALLEST)._replace(evaluation_steps=1000)
+    settings = Settings(**SMALLEST | {"evaluation_steps": 1000})
     source = PretrainingSource(data, settings, OBJECTIVES["mlm+nsp"])
     (phase, _) = phases(settings)
     ids, labels = [], []
@@ -144,9 +144,8 @@ def test_baselines_are_those_of_the_simplest_guesses(data):
 @pytest.mark.parametrize("packed", [False, True])
 def test_unknown_pieces_are_counted_under_their_masks_too(packed, tmp_path):
     pieces = [piece for piece in PIECES if piece != "old"]
-    settings = Settings(**SMALLEST)._replace(
-        mask_mix=(100, 0, 0), mask_rate=0.5, max_predictions=8, packed=packed
-    )
+    rules = {"mask_mix": (100, 0, 0), "mask_rate": 0.5, "max_predictions": 8}
+    settings = Settings(**SMALLEST | rules, packed=packed)
     data = write_data(tmp_path, pieces)
     source = PretrainingSource(data, settings, OBJECTIVES["mlm+nsp"])
     (phase, _) = phases(settings)
@@ -190,7 +189,7 @@ def test_settings_next_to_the_vocabulary_must_be_those_of_the_data(
     folder = write_data(tmp_path / "data", **{name: False})
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(PIECES) + "\n")
-    settings = Settings(**SMALLEST)._replace(vocabulary=str(path))
+    settings = Settings(**SMALLEST, vocabulary=str(path))
     made = PretrainingSource(folder, settings, OBJECTIVES["mlm+nsp"])
     made.check()
     config = {"do_lower_case": True, "strip_accents": True}

@@ -11,8 +11,6 @@ from bert_keras.interop.saving import save_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from official_tasks import progress, script
-from official_tasks.engine.hyperparameters import Hyperparameters
-from official_tasks.pretraining.settings import Settings
 from tests.support.run_script import ROOT, run_script
 from tests.support.script_flags import parse_flags
 from tests.support.served_samples import (
@@ -25,12 +23,12 @@ from tools import export
 
 
 @pytest.fixture
-def parsed(monkeypatch):
+def parsed():
     """A function that parses a command line of tools/export.py."""
 
     def parse(*words):
         command = ["--model=m", "--output=o", *words]
-        return parse_flags(export.define_flags, command, monkeypatch)
+        return parse_flags(export.Options, command)
 
     return parse
 
@@ -151,10 +149,12 @@ def test_messages_have_arguments_that_are_flags_in_backquotes():
         for path in (ROOT / folder).rglob("*.py")
         if not {"benchmark", "maintenance"} & {*path.parts}
     ]
-    defined = r'DEFINE_\w+\(\s*"(\w+)"|"(\w+)": Option\('
-    names = {*Hyperparameters.__annotations__, *Settings.__annotations__}
+    # Fields of dataclasses of options, and keys of tables of `Option`.
+    defined = r'^    (\w+): .* = (?:options?[.\w]*|_\w+)\(|"(\w+)": Option\('
+    names = set()
     for path in paths:
-        found = re.findall(defined, path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(defined, text, re.MULTILINE)
         names |= {name for pair in found for name in pair if name}
     # A name that is not in backquotes, not a flag, and not part of a path. A
     # name without underscore may be another word, except at the beginning.

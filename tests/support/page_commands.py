@@ -9,6 +9,7 @@ from unittest import mock
 
 from absl import flags
 
+from official_tasks import options
 from tests.support.run_script import ROOT
 
 
@@ -73,13 +74,9 @@ def flags_of(*script):
             runpy.run_module(script[1], run_name="__main__")
         else:
             runpy.run_path(str(script[0]), run_name="__main__")
-    before = set(flags.FLAGS)
-    start.call_args.args[1]()  # define_flags
-    names = set(flags.FLAGS) - before
-    booleans = {f"no{n}" for n in names if flags.FLAGS[n].boolean}
-    for name in names:
-        delattr(flags.FLAGS, name)
-    return names | booleans
+    values = flags.FlagValues()
+    options.define_flags(start.call_args.args[1], values)
+    return {*values} | {f"no{n}" for n in values if values[n].boolean}
 
 
 def python_of(page, folder="docs"):

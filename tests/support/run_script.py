@@ -74,7 +74,7 @@ def call_script(*command, folder):
     """Run a script in this process, which does not start TensorFlow again."""
     from absl import flags
 
-    from official_tasks import progress, script, stopping
+    from official_tasks import progress, stopping
 
     words = list(map(str, command))
     is_module = words[0] == "-m"
@@ -92,9 +92,6 @@ def call_script(*command, folder):
             warnings.catch_warnings(),
             mock.patch.object(sys, "argv", [path, *words[1:]]),
             mock.patch.object(sys, "path", list(sys.path)),
-            mock.patch.object(script, "_limits", []),
-            mock.patch.object(script, "_groups", {}),
-            mock.patch.object(script, "_choices", []),
             mock.patch.object(stopping, "install", lambda: None),
             # Some scripts set `stderr` to True; the patch restores it.
             mock.patch.object(progress.console, "stderr", False),

@@ -26,7 +26,7 @@ from official_tasks.tasks.own_tasks import (
 )
 from official_tasks.tasks.registry import (
     TASKS,
-    define_task_flags,
+    TaskOptions,
     find_task,
     load_task_class,
     task_from_flags,
@@ -41,9 +41,8 @@ from tests.support.task_samples import (
 )
 
 
-def parse(*words, define=define_task_flags):
-    with pytest.MonkeyPatch.context() as patch:
-        return parse_flags(define, words, patch)
+def parse(*words, cls=TaskOptions):
+    return parse_flags(cls, words)
 
 
 def test_every_task_is_made_from_its_options():
@@ -120,7 +119,7 @@ def test_runs_with_the_name_that_a_task_had_are_read_and_resumed(
     settings = {"task": task, "init": "tiny", **more}
     with RunFolder(tmp_path, settings):
         pass
-    values = parse(f"--model={tmp_path}", define=evaluate.define_flags)
+    values = parse(f"--model={tmp_path}", cls=evaluate.Options)
     registry.complete_flags(values)
     made, found = task_from_flags(values)
     assert made.name == new
@@ -149,7 +148,7 @@ def test_the_runs_options_apply_to_its_task_in_every_spelling(
     settings = {"task": name, "stride": 64}
     (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
     words = (f"--model={tmp_path}", *words)
-    values = parse(*words, define=predict.define_flags)
+    values = parse(*words, cls=predict.Options)
     registry.complete_flags(values)
     assert task_from_flags(values)[0].stride == stride
 
@@ -234,7 +233,7 @@ def place(tmp_path_factory):
 def run(script, *words):
     # `predict` sets `stderr` to True; the patch restores it.
     with mock.patch.object(progress.console, "stderr", False):
-        script.main(parse(*words, define=script.define_flags))
+        script.main(parse(*words, cls=script.Options))
 
 
 def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
@@ -375,10 +374,10 @@ def test_only_a_named_model_brings_its_options(tmp_path, monkeypatch):
     settings = {"task": "multilabel", "classes": "a,b", "train": "t.csv"}
     (tmp_path / "run.json").write_text(json.dumps({"settings": settings}))
     words = ("--label_separator=;", "--dev=d.csv")
-    values = parse(*words, "--model=.", define=evaluate.define_flags)
+    values = parse(*words, "--model=.", cls=evaluate.Options)
     registry.complete_flags(values)
     assert (values.classes, values.train) == ("a,b", "t.csv")
-    values = parse("--predictions=p.json", define=evaluate.define_flags)
+    values = parse("--predictions=p.json", cls=evaluate.Options)
     registry.complete_flags(values)
     assert values.task is values.train is None
 
@@ -390,7 +389,7 @@ def test_a_deleted_file_of_the_run_is_named_with_a_fix(tmp_path, monkeypatch):
     (tmp_path / "may[1].csv").write_text("text,label\na,b\n")
 
     def take(*words):
-        values = parse("--model=.", *words, define=evaluate.define_flags)
+        values = parse("--model=.", *words, cls=evaluate.Options)
         evaluate._take_flags_of_run(values)
         return values
 
@@ -403,9 +402,9 @@ def test_a_deleted_file_of_the_run_is_named_with_a_fix(tmp_path, monkeypatch):
 
 def test_flags_of_the_input_act_in_predict_with_and_without_a_task():
     words = ("--model=m", "--separator=;", "--encoding=cp1252")
-    parse(*words, define=predict.define_flags)
+    parse(*words, cls=predict.Options)
     with pytest.raises(InputError, match="--stride only applies with --task"):
-        parse(*words, "--stride=64", define=predict.define_flags)
+        parse(*words, "--stride=64", cls=predict.Options)
 
 
 def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
@@ -420,12 +419,11 @@ def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
         task_from_flags(parse(f"--task={path}"))
 
 
-def test_an_option_has_one_type_in_all_tasks(monkeypatch):
+def test_an_option_has_one_type_in_all_tasks():
     other = registry.Entry(glue_task, {"stride": Option(0.5, "")})
     tasks = {**registry.TASKS, "other": other}
-    monkeypatch.setattr(registry, "TASKS", tasks)
     with pytest.raises(TypeError, match="--stride has several types"):
-        parse()  # with new FlagValues: absl's FLAGS keep the first definitions
+        registry.make_options(tasks)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(tool, command):
-        tool.main(parse_flags(tool.define_flags, command.split(), monkeypatch))
+        tool.main(parse_flags(tool.Options, command.split()))
 
     return run
 
@@ -87,9 +87,7 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
     assert "трамвай" in read_vocabulary("b/vocab.txt")
     assert settings_of(tmp_path / "b") == (True, False)
     data = "--input=text.txt --vocabulary=b/vocab.txt --output=data"
-    values = parse_flags(
-        create_pretraining_data.define_flags, data.split(), monkeypatch
-    )
+    values = parse_flags(create_pretraining_data.Options, data.split())
     assert script.load_tokenizer(values).strip_accents is False
     with pytest.raises(InputError, match="strip_accents=True.? contradicts"):
         run(create_pretraining_data, f"{data} --strip_accents")

@@ -13,6 +13,7 @@ from bert_keras.modeling.recipes import find_recipe
 from official_tasks import (
     evaluate,
     finetune,
+    options,
     predict,
     pretrain,
     progress,
@@ -32,6 +33,7 @@ from official_tasks.engine import (
     training,
 )
 from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.options import list_fields
 from official_tasks.pretraining import runner
 from official_tasks.pretraining.model import compiled_model
 from official_tasks.pretraining.objectives import OBJECTIVES
@@ -239,7 +241,7 @@ OPTIONS = {
         "output": "o",
         "dry_run": True,
         "data": "d",
-        "option": "sst2.data_dir=s",
+        "task_flag": "sst2.data_dir=s",
         "tasks": "sst2",
         "pretrain_flags": "--keep_last=7 --seed=9",
         "finetune_flags": "--ema=0.8",
@@ -351,12 +353,12 @@ def record(monkeypatch):
     return replace
 
 
-def parse(script, monkeypatch, **values):
+def parse(script, **values):
     words = [
         f"--{name}={','.join(map(str, v)) if isinstance(v, tuple) else v}"
         for name, v in values.items()
     ]
-    return parse_flags(script.define_flags, words, monkeypatch)
+    return parse_flags(script.Options, words)
 
 
 def test_the_table_has_every_script():
@@ -367,15 +369,13 @@ def test_the_table_has_every_script():
 @pytest.fixture
 def without_limits(monkeypatch):
     """Flags that exclude each other may be parsed together."""
-    monkeypatch.setattr(script, "check_limits", lambda _: None)
+    monkeypatch.setattr(options, "check_conditions", lambda *_: None)
 
 
 @pytest.mark.parametrize("script", OPTIONS, ids=lambda s: s.__name__)
-def test_the_table_has_every_option_with_another_value(
-    script, monkeypatch, without_limits
-):
+def test_the_table_has_every_option_with_another_value(script, without_limits):
     given = {k: v for k, v in OPTIONS[script].items() if k in REQUIRED}
-    values = parse(script, monkeypatch, **given)
+    values = parse(script, **given)
     of_tasks = {*registry.OPTIONS} if "task" in values else set()
     assert set(values) - of_tasks == set(OPTIONS[script])
     for name, value in OPTIONS[script].items():
@@ -402,7 +402,7 @@ def test_every_option_of_a_task_reaches_the_task(
     for command in (finetune, evaluate, predict):
         required = {"init": "i", "output": "o", "model": "m"}
         required = {k: v for k, v in required.items() if k in OPTIONS[command]}
-        values = parse(command, monkeypatch, task=name, **required, **given)
+        values = parse(command, task=name, **required, **given)
         found = registry.task_from_flags(values)
         assert found == (made, given) and called == given
         called.clear()
@@ -413,22 +413,20 @@ def test_every_option_of_a_task_reaches_the_task(
     [("init", "bias_correction"), ("size", "optimizer")],
     ids=["new", "init"],
 )
-def test_every_option_of_pretrain_reaches_the_run(
-    left_out, monkeypatch, record
-):
+def test_every_option_of_pretrain_reaches_the_run(left_out, record):
     """Some options exclude others."""
     given = dict(OPTIONS[pretrain])
     for name in (*left_out, "dry_run"):
         del given[name]
     called = record(pretrain, "run")
     with pytest.raises(Reached):
-        pretrain.main(parse(pretrain, monkeypatch, **given))
+        pretrain.main(parse(pretrain, **given))
     assert called.arguments == (given.pop("data"), given.pop("output"))
     assert {k: v for k, v in called.named.items() if k in given} == given
     planned = record(pretrain, "plan")
     arguments = {"data": "d", "output": "o", "dry_run": True, **given}
     with pytest.raises(Reached):
-        pretrain.main(parse(pretrain, monkeypatch, **arguments))
+        pretrain.main(parse(pretrain, **arguments))
     assert planned.arguments == ("d",) and planned.named == called.named
 
 
@@ -443,7 +441,7 @@ def test_the_settings_of_pretrain_reach_its_model(optimizer, init, tmp_path):
         given["init"] = save_pretrainer(tmp_path / "model")
     else:
         given |= {"init": None, "size": "base"}
-    names = *Settings._fields, *Execution._fields
+    names = *list_fields(Settings), *list_fields(Execution)
     settings, execution = split({n: given[n] for n in names})
     source = types.SimpleNamespace(
         examples_per_row=3,
@@ -470,7 +468,7 @@ def test_the_settings_of_pretrain_reach_its_model(optimizer, init, tmp_path):
 def test_the_settings_of_pretrain_reach_its_batches_and_checkpoints(
     monkeypatch, record
 ):
-    names = *Settings._fields, *Execution._fields
+    names = *list_fields(Settings), *list_fields(Execution)
     given = {name: OPTIONS[pretrain][name] for name in names}
     settings, execution = split(given)
     rules = [sampling_rules(settings, phase) for phase in phases(settings)]
@@ -502,7 +500,7 @@ def test_the_settings_of_pretrain_reach_its_batches_and_checkpoints(
 
 
 def test_every_option_of_extract_features_reaches_the_extractor(
-    tmp_path, monkeypatch, record
+    tmp_path, record
 ):
     given = dict(OPTIONS[extract_features])
     given["model"] = save_toy_model(tmp_path / "model")
@@ -513,14 +511,14 @@ def test_every_option_of_extract_features_reaches_the_extractor(
     extractor = record(extract_features, "Extractor")
     file = {name: given[name] for name in given if name != "text"}
     with pytest.raises(Reached):
-        extract_features.main(parse(extract_features, monkeypatch, **file))
+        extract_features.main(parse(extract_features, **file))
     _, preprocess, *rest = extractor.arguments
     assert preprocess.sequence_length == 13
     recipe = find_recipe("concat:-1,-2")
     assert rest == [recipe, "word_first", "float16", 5]
     read = record(extract_features, "read_words")
     with pytest.raises(Reached):
-        extract_features.main(parse(extract_features, monkeypatch, **given))
+        extract_features.main(parse(extract_features, **given))
     assert read.arguments == (str(given["input"]), True, "t")
 
 
@@ -532,7 +530,7 @@ def test_every_option_of_mine_negatives_reaches_the_search(
     given["output"].write_text("is overwritten")
     task = record(embedding, "embed_task")
     with pytest.raises(Reached):
-        mine_negatives.main(parse(mine_negatives, monkeypatch, **given))
+        mine_negatives.main(parse(mine_negatives, **given))
     names = (*mine_negatives.COLUMNS, "max_score")
     assert task.named == {
         "objective": "in_batch",
@@ -560,9 +558,7 @@ def test_every_option_of_mine_negatives_reaches_the_search(
         "output": tmp_path / "new.csv",
     }
     with pytest.raises(Reached):
-        mine_negatives.main(
-            parse(mine_negatives, monkeypatch, **arguments, **rest)
-        )
+        mine_negatives.main(parse(mine_negatives, **arguments, **rest))
     assert told == [
         ("m", "query", ["one", "two"]),
         ("m", "document", ["the", "ship"]),
@@ -572,7 +568,7 @@ def test_every_option_of_mine_negatives_reaches_the_search(
 
 def test_every_option_of_serve_reaches_the_server(monkeypatch, record):
     given = OPTIONS[serve]
-    values = parse(serve, monkeypatch, **given)
+    values = parse(serve, **given)
     listening = record(serve, "_listen")
     with pytest.raises(Reached):
         serve.main(values)
@@ -618,7 +614,7 @@ def test_every_option_of_finetune_reaches_the_run(monkeypatch, without_limits):
     def run(**more):
         calls.clear()
         words = {"init": "i", "output": "o", **given, **more}
-        finetune.main(parse(finetune, monkeypatch, **words))
+        finetune.main(parse(finetune, **words))
         (call,) = calls
         return call
 
@@ -632,7 +628,7 @@ def test_every_option_of_finetune_reaches_the_run(monkeypatch, without_limits):
     (make, *arguments), named = run(task="glue", seeds=2)
     assert arguments == [*target] and named == {**given, "seeds": 2}
     assert make("mnli") == (task, settings)
-    assert {*Hyperparameters._fields} <= given.keys()
+    assert list_fields(Hyperparameters).keys() <= given.keys()
 
 
 def test_every_option_of_evaluate_reaches_the_score(
@@ -646,7 +642,7 @@ def test_every_option_of_evaluate_reaches_the_score(
     mlm = {name: given.pop(name) for name in mlm}
     scored = record(masked_lm, "score_masked_lm")
     with pytest.raises(Reached):
-        evaluate.main(parse(evaluate, monkeypatch, **mlm))
+        evaluate.main(parse(evaluate, **mlm))
     model, texts, length = scored.arguments
     assert (model, [*texts], length) == ("m", ["the ship"], 18)
     assert scored.named == {"seed": 11}
@@ -654,7 +650,7 @@ def test_every_option_of_evaluate_reaches_the_score(
     files = record(scoring, "new_files")
     output = {"output": "o", "overwrite": True}
     with pytest.raises(Reached):
-        evaluate.main(parse(evaluate, monkeypatch, **mlm, **output))
+        evaluate.main(parse(evaluate, **mlm, **output))
     assert files.arguments == ("o", True, [str(path)])
     del given["option"]
     task = types.SimpleNamespace(name="toy")
@@ -665,7 +661,7 @@ def test_every_option_of_evaluate_reaches_the_score(
     for folders, file in ((["a", "b"], None), ([""], "p.json")):
         named = {"predictions": file} if file else {"model": "a,b"}
         with pytest.raises(Reached):
-            evaluate.main(parse(evaluate, monkeypatch, **named, **rest))
+            evaluate.main(parse(evaluate, **named, **rest))
         assert called.arguments == (task, folders, file, "test", "o", True)
 
 
@@ -678,7 +674,7 @@ def test_every_option_of_predict_reaches_the_answers(monkeypatch, record):
     names = ("task", "output", "overwrite", "split", "keep")
     words = {name: given[name] for name in names}
     with pytest.raises(Reached):
-        predict.main(parse(predict, monkeypatch, model="a,b", **words))
+        predict.main(parse(predict, model="a,b", **words))
     keep = ["c", "d"]
     assert called.arguments == (
         *(task, ["a", "b"], "answers.csv", "dev", True),
@@ -693,7 +689,7 @@ def test_every_option_of_predict_reaches_the_answers(monkeypatch, record):
     dialect = {"separator": ";", "encoding": "latin-1"}
 
     def run():
-        values = parse(predict, monkeypatch, **given, **dialect)
+        values = parse(predict, **given, **dialect)
         with pytest.raises(Reached):
             predict.main(values)
 
@@ -753,13 +749,13 @@ def test_every_option_of_reproduce_reaches_the_commands(
     tmp_path, monkeypatch, capsys
 ):
     given = {**OPTIONS[reproduce], "output": str(tmp_path / "o")}
-    reproduce.main(parse(reproduce, monkeypatch, **given))
+    reproduce.main(parse(reproduce, **given))
     printed = capsys.readouterr().out.splitlines()
     ran = []
     monkeypatch.setattr(script, "run_module", ran.append)
     given["dry_run"] = False
     (tmp_path / "o").mkdir()
-    reproduce.main(parse(reproduce, monkeypatch, **given))
+    reproduce.main(parse(reproduce, **given))
     assert [" ".join(words) for words in ran] == [
         line.replace("bert-keras ", "official_tasks.", 1) for line in printed
     ]
@@ -809,7 +805,7 @@ def test_every_option_of_create_pretraining_data_reaches_the_build(
 
     def run(without):
         named = {k: v for k, v in given.items() if k not in without}
-        values = parse(create_pretraining_data, monkeypatch, **named)
+        values = parse(create_pretraining_data, **named)
         with pytest.raises(Reached):
             create_pretraining_data.main(values)
 
@@ -840,14 +836,14 @@ def test_every_option_of_a_vocabulary_reaches_its_computation(
     by_beam = record(beam, "count_words_of_files")
     del given["workers"]
     with pytest.raises(Reached):
-        train_vocabulary.main(parse(train_vocabulary, monkeypatch, **given))
+        train_vocabulary.main(parse(train_vocabulary, **given))
     assert by_beam.arguments == (
         *("i.jsonl", Reading(text_field="t"), False, False, "v.txt.counts"),
         ["--runner=R", "--x=y"],
     )
     given["workers"] = 77
     del given["beam"]
-    values = parse(train_vocabulary, monkeypatch, **given)
+    values = parse(train_vocabulary, **given)
     counted = record(train_vocabulary.learning, "count_words")
     with pytest.raises(Reached):
         train_vocabulary.main(values)
@@ -870,7 +866,7 @@ def test_every_option_of_a_vocabulary_reaches_its_computation(
     with pytest.raises(Reached):
         train_vocabulary.main(values)
     assert written.arguments == (["a"], "v.txt", False, False)
-    values = parse(extend_vocabulary, monkeypatch, **OPTIONS[extend_vocabulary])
+    values = parse(extend_vocabulary, **OPTIONS[extend_vocabulary])
     loaded = types.SimpleNamespace()
 
     def tokenizer(values):
@@ -908,9 +904,7 @@ def test_every_option_of_convert_checkpoint_reaches_the_conversion(
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("o").mkdir()
     tmp_path.joinpath("o", "old").write_text("is overwritten")
-    values = parse(
-        convert_checkpoint, monkeypatch, **OPTIONS[convert_checkpoint]
-    )
+    values = parse(convert_checkpoint, **OPTIONS[convert_checkpoint])
     called = record(convert, "convert")
     with pytest.raises(Reached):
         convert_checkpoint.main(values)
@@ -927,7 +921,7 @@ def test_every_option_of_export_reaches_the_export(monkeypatch, record):
     ids = ("model", "output", "format", "dtype", "allow_untrained")
     words = {name: given.pop(name) for name in ids}
     words["sequence_length"] = given.pop("sequence_length")
-    values = parse(export, monkeypatch, **words)
+    values = parse(export, **words)
     with pytest.raises(Reached):
         export.main(values)
     assert loaded.arguments == ("m", True)
@@ -943,7 +937,7 @@ def test_every_option_of_export_reaches_the_export(monkeypatch, record):
     del words["format"]
     saved = record(bert_keras, "export_saved_model")
     with pytest.raises(Reached):
-        export.main(parse(export, monkeypatch, **words, **given))
+        export.main(parse(export, **words, **given))
     assert saved.arguments == (["model"], "o", preprocess)
     assert saved.named == {**given, "dtype": "int8", "allow_untrained": True}
 
@@ -967,7 +961,7 @@ def test_every_option_of_publish_reaches_the_hub(tmp_path, monkeypatch, record):
     def run(*without):
         named = {k: v for k, v in given.items() if k not in without}
         with pytest.raises(Reached):
-            publish.main(parse(publish, monkeypatch, **named))
+            publish.main(parse(publish, **named))
 
     pushed = record(publishing, "push_to_hub")
     run("output", "overwrite")
@@ -997,7 +991,7 @@ def test_every_option_of_compare_reaches_the_comparison(monkeypatch, record):
     monkeypatch.setattr(compare, "note_labels", lambda *_: [])
     called = record(compare, "compare")
     with pytest.raises(Reached):
-        values = parse(compare, monkeypatch, **OPTIONS[compare])
+        values = parse(compare, **OPTIONS[compare])
         compare.main(values, "old.jsonl", "served")
     assert called.arguments == (("old.jsonl", card), served, 2, "stars")
 
@@ -1017,7 +1011,7 @@ def test_every_option_of_the_demo_reaches_its_stages(
     monkeypatch.setattr(script, "run_module", run)
     monkeypatch.setattr(demo, "write_inputs", lambda folder: None)
     with pytest.raises(Reached):
-        demo.main(parse(demo, monkeypatch, output="o", quick=quick))
+        demo.main(parse(demo, output="o", quick=quick))
     stages = {words[0].split(".")[-1]: words[1:] for words in ran}
     for name, few in demo.QUICK.items():
         assert ({*few.split()} <= {*stages[name]}) == quick

@@ -23,7 +23,7 @@ SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("official_tasks", "tools")
     for path in (ROOT / folder).glob("*.py")
-    if "script.start(main, define_flags" in path.read_text(encoding="utf-8")
+    if "script.start(main" in path.read_text(encoding="utf-8")
 )
 
 
@@ -261,7 +261,7 @@ def main(values):
     with open("written", "w") as file:
         file.write("text")
 
-script.start(main, lambda: None)
+script.start(main)
 """
 FINETUNE = "-m official_tasks.commands finetune --help"
 

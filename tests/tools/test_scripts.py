@@ -181,16 +181,16 @@ def test_by_default_two_of_few_documents_are_held_out(tmp_path):
 
 
 SAYS_ITS_PATHS = """
-from absl import flags
+import dataclasses
 from official_tasks import script
+from official_tasks.options import option
 
-def define_flags():
-    flags.DEFINE_string("output", "~/runs", "")
-    flags.DEFINE_list("inputs", [], "")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    output: str = option("~/runs", "")
+    inputs: tuple[str, ...] = option((), "")
 
-script.start(
-    lambda values: print(values.output, *values.inputs), define_flags
-)
+script.start(lambda values: print(values.output, *values.inputs), Options)
 """
 
 

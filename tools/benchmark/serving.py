@@ -22,18 +22,19 @@ Takes about five minutes for a small model. Needs: pip install
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import os
 import tempfile
 
 import numpy as np
-from absl import flags
 from baselines import turns
 from baselines.rows import Job
 
 import bert_keras
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import option
 from official_tasks.tasks.forms.table import read_rows
 
 FULL, HALF = "savedmodel", "savedmodel bfloat16"
@@ -49,19 +50,23 @@ THREADS = ["OMP_NUM_THREADS", "RAYON_NUM_THREADS"]
 THREADS += ["TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"]
 
 
-def define_flags():
-    flags.DEFINE_string("model", None, "Folder of a classifier.")
-    flags.DEFINE_string("output", None, "JSON file to write.")
-    script.define_overwrite()
-    flags.DEFINE_integer("turns", 15, "Number of turns of each system.", 1)
-    flags.DEFINE_integer(
-        "threads", 0, "Threads of each system; 0 keeps the default.", 0
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    model: str = option(help="Folder of a classifier.")
+    output: str | None = option(None, "JSON file to write.")
+    overwrite: bool = options.overwrite()
+    turns: int = option(15, "Number of turns of each system.", at_least=1)
+    threads: int = option(
+        0, "Threads of each system; 0 keeps the default.", at_least=0
     )
-    flags.DEFINE_list(
-        "lengths", ["16", "128", "512"], "Lengths of random texts, in tokens."
+    lengths: tuple[int, ...] = option(
+        (16, 128, 512), "Lengths of random texts, in tokens."
     )
-    flags.DEFINE_multi_string("texts", [], "FILE:COLUMN with more texts.")
-    flags.mark_flag_as_required("model")
+    texts: tuple[str, ...] = option(
+        (), "FILE:COLUMN with more texts.", is_repeated=True
+    )
 
 
 def write_models(model, preprocess, folder):
@@ -158,4 +163,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

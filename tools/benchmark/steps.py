@@ -18,9 +18,9 @@ pre-training steps use a GPU if there is one; --batch_size=256 fills it.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import tempfile
 
-from absl import flags
 from baselines import turns
 from baselines.inputs import Inputs
 from baselines.rows import HALF, ROWS
@@ -29,34 +29,36 @@ from bert_keras.errors import InputError
 from bert_keras.files import atomic_output
 from bert_keras.json_files import write_json
 from bert_keras.training.strategy import choose_dtype
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import option
 
 
-def define_flags():
-    flags.DEFINE_list("rows", [], "Rows to measure; by default all.")
-    flags.DEFINE_string("output", None, "JSON file to write.")
-    script.define_overwrite()
-    flags.DEFINE_integer(
-        "turns",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    rows: tuple[str, ...] = option((), "Rows to measure; by default all.")
+    output: str | None = option(None, "JSON file to write.")
+    overwrite: bool = options.overwrite()
+    turns: int = option(
         9,
         "Maximum number of turns of each system. A row of whole commands "
         "takes at most three.",
-        1,
+        at_least=1,
     )
-    flags.DEFINE_integer(
-        "batch_size", 0, "Pre-training batch size; 0: each row's default.", 0
+    batch_size: int = option(
+        0, "Pre-training batch size; 0: each row's default.", at_least=0
     )
-    flags.DEFINE_integer(
-        "lines",
+    lines: int = option(
         20_000,
         "Maximum number of lines or questions to use from a file. The row "
         "'vocabulary' and training on SQuAD use whole files.",
-        1,
+        at_least=1,
     )
-    flags.DEFINE_string("input", None, "Text file, or glob of text files.")
-    flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
-    flags.DEFINE_string("data", None, "Folder with glue/, squad/, wikiann_en/.")
-    flags.DEFINE_string("init", None, "Folder of pre-trained weights.")
+    input: str | None = option(None, "Text file, or glob of text files.")
+    vocabulary: str | None = option(None, "Uncased vocabulary.")
+    data: str | None = option(None, "Folder with glue/, squad/, wikiann_en/.")
+    init: str | None = option(None, "Folder of pre-trained weights.")
 
 
 def main(values):
@@ -90,4 +92,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

@@ -22,12 +22,12 @@ Takes a minute for 8 million characters. Needs: pip install tokenizers.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import functools
 import os
 import tempfile
 import time
 
-from absl import flags
 from baselines import turns
 from baselines.worker import time_step
 
@@ -37,25 +37,28 @@ from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.files import atomic_output
 from bert_keras.json_files import write_json
-from official_tasks import progress, script
+from official_tasks import options, progress, script
+from official_tasks.options import option
 
 PEER, OURS = "tokenizers", "WordPieceTokenizer"
 BATCH = 1000  # lines of a batch
 
 
-def define_flags():
-    flags.DEFINE_string("input", None, "Text to read.")
-    flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
-    flags.DEFINE_string("output", None, "JSON file to write.")
-    script.define_overwrite()
-    flags.DEFINE_integer(
-        "megabytes", 8, "Amount of text to read, in millions of characters.", 1
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    input: str = option(help="Text to read.")
+    vocabulary: str = option(help="Uncased vocabulary.")
+    output: str | None = option(None, "JSON file to write.")
+    overwrite: bool = options.overwrite()
+    megabytes: int = option(
+        8, "Amount of text to read, in millions of characters.", at_least=1
     )
-    flags.DEFINE_integer("turns", 5, "Number of turns of each tokenizer.", 1)
-    flags.DEFINE_float(
-        "seconds", 3, "Processor seconds to sample each type of batch.", 0.01
+    turns: int = option(5, "Number of turns of each tokenizer.", at_least=1)
+    seconds: float = option(
+        3, "Processor seconds to sample each type of batch.", at_least=0.01
     )
-    flags.mark_flags_as_required(["input", "vocabulary"])
 
 
 def main(values):
@@ -204,4 +207,4 @@ def time_batches(store, seconds):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)

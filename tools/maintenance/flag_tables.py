@@ -14,7 +14,7 @@ import runpy
 import sys
 from unittest import mock
 
-from official_tasks import script
+from official_tasks import options, script
 
 REPEATED = ";\n    repeat this option"  # absl appends it to the help
 VALUES = re.compile(r"^<[^>]*>: ")  # of an enum, before its help
@@ -26,8 +26,8 @@ def list_rows(module, words):
     """Return a list of (flag, default, range, meaning) for a script."""
     rows = []
 
-    def keep():
-        for named in script.list_flags().values():
+    def keep(cls):
+        for named in options.list_flags(cls).values():
             rows.extend(map(_describe, named.values()))
 
     words = [module, *words, "--help"]

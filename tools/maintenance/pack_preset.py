@@ -13,14 +13,14 @@ mini_en.md has the commands that trained the model. Takes minutes on one core.
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
+import dataclasses
 import os
 import shutil
 import tempfile
 
-from absl import flags
-
 from bert_keras.manifest import describe_files
 from official_tasks import script
+from official_tasks.options import option
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
 # Sequence length -> (rows, predictions of a row) for batches of 1,024 tokens.
@@ -29,14 +29,16 @@ LENGTHS = {128: (8, 20), 512: (2, 77)}
 USUAL_LENGTH = 128
 
 
-def define_flags():
-    flags.DEFINE_string("model", None, "Folder of the trained model.")
-    flags.DEFINE_string("data", None, "Folder of pre-training data.")
-    flags.DEFINE_integer(
-        "batches", 100, "Held-out batches to score, each of 1,024 tokens.", 1
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of this script."""
+
+    model: str = option(help="Folder of the trained model.")
+    data: str = option(help="Folder of pre-training data.")
+    batches: int = option(
+        100, "Held-out batches to score, each of 1,024 tokens.", at_least=1
     )
-    flags.DEFINE_string("output", None, "Folder of the preset.")
-    flags.mark_flags_as_required(["model", "data", "output"])
+    output: str = option(help="Folder of the preset.")
 
 
 def pack(model_folder, folder):
@@ -100,4 +102,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, Options)
