@@ -3,7 +3,10 @@
 # TEST_FLAGS=... to pytest, TEST_JOBS=... runs that many test files at a time.
 
 DISK_GB = 5
-TEST_JOBS = 3
+# One more than there are cores, and 4 GB each.
+TEST_JOBS = $(shell $(FOUND) -c 'import os; size = os.sysconf; \
+  gb = size("SC_PHYS_PAGES") * size("SC_PAGE_SIZE") // 2**30; \
+  print(max(1, min(os.cpu_count() + 1, gb // 4)))')
 PARALLEL = -n $(TEST_JOBS) --dist=loadfile --no-loadscope-reorder
 FOUND = $(shell for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
   if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \

@@ -393,6 +393,8 @@ OFFERS = WAYS | {
         multi_worker,
     )
 }
+# They start processes, or many fits.
+IN_PROCESSES = ("mirrored", "multi_worker", "keras_tuner")
 # (model, feature) -> pattern of the error.
 REFUSED = {
     # An encoder is no task model, so Keras's own step runs, and fails.
@@ -409,14 +411,17 @@ REFUSED = {
 
 
 def cells():
-    """Yield each model with each feature; all but one per feature are slow."""
+    """Yield each model with each feature; all but one per feature are slow.
+
+    Those of `IN_PROCESSES` run with `-m release`.
+    """
     for i, offer in enumerate(OFFERS):
         for j, name in enumerate(MODELS):
             is_quick, is_traced = (i + j) % 8 == 0, i < len(MODELS)
             if is_quick and not is_traced:
-                yield pytest.param(
-                    name, offer, True, id=f"{name}-{offer}-eager"
-                )
+                marks = pytest.mark.release if offer in IN_PROCESSES else ()
+                case = f"{name}-{offer}-eager"
+                yield pytest.param(name, offer, True, marks=marks, id=case)
             marks = () if is_quick and is_traced else pytest.mark.long
             yield pytest.param(
                 name, offer, False, marks=marks, id=f"{name}-{offer}"

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import tempfile
 
 import numpy as np
@@ -62,15 +63,29 @@ def reference(optimizer, dtype="float32"):
     return train("1", [f"{optimizer}-1"], dtype=dtype)
 
 
-def test_what_two_replicas_in_one_process_do(tmp_path):
-    """Without names of checks, the script runs those of `QUICK`."""
-    finish(start([os.path.join(HERE, "two_replicas.py")], str(tmp_path)))
+SLOW = """
+a_resumed_run_ends_with_the_same_bits
+a_transformer_replica_without_rows_gives_the_numbers_of_one_device
+an_overflow_on_either_replica_lowers_the_scale_on_both
+an_unused_pooler_stays_the_same
+averaged_and_frozen_weights_are_those_of_one_device
+other_optimizers_and_losses_give_the_numbers_of_one_device
+recomputed_layers_drop_the_same_units
+""".split()
+REPLICAS = os.path.join(HERE, "two_replicas.py")
 
 
-@pytest.mark.long
-def test_what_else_two_replicas_in_one_process_do(tmp_path):
-    script = [os.path.join(HERE, "two_replicas.py")]
-    finish(start(script, str(tmp_path), "long"))
+def checks():
+    """Yield the functions of `two_replicas.py` with the argument `folder`."""
+    with open(REPLICAS, encoding="utf-8") as file:
+        for name in re.findall(r"^def (\w+)\(folder\):", file.read(), re.M):
+            marks = pytest.mark.long if name in SLOW else ()
+            yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("check", checks())
+def test_in_one_process_with_two_replicas(check, tmp_path):
+    finish(start([REPLICAS], str(tmp_path), check))
 
 
 # LAMB is tested on JAX below, and in two_replicas.py.
@@ -111,6 +126,7 @@ def train_on_jax(devices, *cases):
     )
 
 
+@pytest.mark.long
 def test_two_jax_devices_end_with_the_weights_of_tensorflow():
     check(train_on_jax("2", "lamb-4"), reference("lamb"))
 

@@ -343,6 +343,7 @@ def test_arrays_of_texts_are_trained_on_as_ids_are():
     run(TEXTS)
 
 
+@pytest.mark.long
 def test_an_export_has_one_length_and_an_uneven_batch_is_refused(tmp_path):
     run(EXPORT_AND_LAST_BATCH, tmp_path)
 
@@ -359,10 +360,12 @@ def test_the_model_runs_without_tensorflow_and_is_cut_across_two_devices(
     )
 
 
+@pytest.mark.long
 def test_an_unused_pooler_of_a_shared_encoder_stays_the_same():
     run(SHARED_ENCODER)
 
 
+@pytest.mark.long
 def test_micro_batches_have_the_negatives_of_the_whole_batch():
     run(CACHED_GRADIENTS)
 

@@ -1,9 +1,8 @@
 """Checks of training on two replicas in one process; for test_devices.py.
 
-    python -m tests.devices.two_replicas FOLDER [long | CHECK ...]
+    python -m tests.devices.two_replicas FOLDER CHECK
 
-CHECK is the name of a function. Without names, the script runs `QUICK`, the
-checks that the suite has time for; with "long", it runs the others.
+CHECK is the name of a function whose argument is `folder`.
 """
 
 import gc
@@ -255,7 +254,7 @@ OPTIMIZERS = {
 }
 # (optimizer, micro-batches, a reduction or `scalar` for each head, dtype).
 # A case with `scalar` gets no sample weights.
-QUICK_LOSSES = [
+SOME_LOSSES = [
     ("lamb", 1, ["sum", None, "mean_with_sample_weight"], "float32"),
     ("SGD, clipped", 2, ["mean", scalar], "float32"),
     ("Keras's AdamW", 1, ["mean_with_sample_weight"], "mixed_float16"),
@@ -268,7 +267,7 @@ OTHER_LOSSES = [
 
 
 def optimizers_and_losses_give_the_numbers_of_one_device(folder):
-    compare_losses(QUICK_LOSSES)
+    compare_losses(SOME_LOSSES)
 
 
 def other_optimizers_and_losses_give_the_numbers_of_one_device(folder):
@@ -519,35 +518,6 @@ def the_loop_of_the_guide_trains_as_fit(folder):
             )
 
 
-QUICK = [
-    the_loop_of_the_guide_trains_as_fit,
-    replicas_drop_different_units,
-    a_row_that_is_not_finite_skips_the_step_on_all_replicas,
-    optimizers_and_losses_give_the_numbers_of_one_device,
-    an_eager_replica_without_rows_gives_the_numbers_of_one_device,
-    a_batch_has_the_negatives_of_all_replicas,
-    texts_are_trained_on_as_on_one_device,
-    two_replicas_end_with_the_weights_of_one,  # last, because it turns XLA off
-]
-LONG = [
-    other_optimizers_and_losses_give_the_numbers_of_one_device,
-    recomputed_layers_drop_the_same_units,
-    a_resumed_run_ends_with_the_same_bits,
-    an_unused_pooler_stays_the_same,
-    averaged_and_frozen_weights_are_those_of_one_device,
-    a_transformer_replica_without_rows_gives_the_numbers_of_one_device,
-    an_overflow_on_either_replica_lowers_the_scale_on_both,
-]
-
 if __name__ == "__main__":
-    folder, *names = sys.argv[1:]
-    if not names:
-        checks = QUICK
-    elif names == ["long"]:
-        checks = LONG
-    else:
-        by_name = {check.__name__: check for check in LONG + QUICK}
-        checks = [by_name[name] for name in names]
-    for check in checks:
-        check(folder)
-        print(check.__name__, flush=True)
+    folder, check = sys.argv[1:]
+    globals()[check](folder)

@@ -107,7 +107,10 @@ COMPARING = {
 }
 
 
-@pytest.mark.parametrize("accumulate", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "accumulate",
+    [3, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 7))],
+)
 @pytest.mark.parametrize("name", COMPARING)
 def test_micro_batches_have_the_gradients_of_one_tape(name, accumulate):
     """Dropout is on, so the two passes must draw the same masks."""

@@ -71,11 +71,10 @@ def registered_classes():
     ("name", "imports"),
     [
         ("chooser", ("bert_keras", "keras")),
-        pytest.param(
-            *("causal", ("keras", "bert_keras")), marks=pytest.mark.long
-        ),
+        ("causal", ("keras", "bert_keras")),
     ],
 )
+@pytest.mark.release
 def test_a_new_process_loads_what_keras_saved(name, imports, tmp_path):
     """test_task_models.py tests all models, but in one process."""
     save(name, tmp_path)
@@ -111,6 +110,7 @@ print(*set(calls))
 """
 
 
+@pytest.mark.release
 def test_keras_comes_as_without_us_whether_late_broken_or_anew(tmp_path):
     for part, code in (("broken", "1 / 0"), ("whole", "")):
         (tmp_path / part / "keras").mkdir(parents=True)
@@ -129,6 +129,7 @@ print(*[name for name in sys.argv[1:] if name in globals()])
 """
 
 
+@pytest.mark.release
 def test_everything_is_imported_that_runs_without_tensorflow(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     names = python(WITHOUT, "BertClassifier", "InputError", "BertPreprocessor")

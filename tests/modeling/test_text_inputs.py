@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras import InputError
+from tests.support.model_samples import fill, random_encoder
 
 TEXTS = ["An hour well spent.", "Bad film.", "A good one", "awful"] * 3
 PAIRS = [f"{text} again" for text in reversed(TEXTS)]
@@ -57,12 +58,21 @@ def generate(*arrays):
 
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
-    """A folder with a classifier of two labels without dropout."""
+    """A folder with a small classifier of two labels without dropout."""
     folder = tmp_path_factory.mktemp("preset")
-    model = bert_keras.BertClassifier.from_preset(
-        "bert_keras_mini_en", labels=["bad", "good"], dropout=0.0
+    encode = bert_keras.BertPreprocessor.from_preset(
+        "bert_keras_mini_en", sequence_length=16
     )
-    model.save_preset(folder)
+    body = random_encoder(
+        vocabulary_size=encode.tokenizer.vocabulary_size,
+        num_layers=1,
+        max_sequence_length=512,
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+    model = bert_keras.BertClassifier(body, labels=["bad", "good"])
+    fill(model)
+    model.save_preset(folder, encode)
     return folder
 
 
@@ -80,26 +90,24 @@ def ids_of(model, texts):
     return {k: x.numpy() for k, x in model.preprocessor(texts).items()}
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
+def test_every_form_of_texts_is_predicted_as_ids_are(preset):
+    model = load(preset)
+    expected = model.predict(ids_of(model, TEXTS), verbose=0)
+    for texts in (
         TEXTS,
         np.array(TEXTS),
         np.array(TEXTS, object),
         tf.constant(TEXTS),
         Column(TEXTS),
-    ],
-    ids=["list", "str", "object", "tensor", "column"],
-)
-def test_every_form_of_texts_is_predicted_as_ids_are(preset, texts):
-    model = load(preset)
-    expected = model.predict(ids_of(model, TEXTS), verbose=0)
-    for found in (
-        model.predict(texts, verbose=0),
-        model.predict_on_batch(texts),
-        model(texts),
     ):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        for found in (
+            model.predict(texts, verbose=0),
+            model.predict_on_batch(texts),
+            model(texts),
+        ):
+            np.testing.assert_allclose(
+                found, expected, atol=1e-6, err_msg=str(type(texts))
+            )
 
 
 def test_pairs_data_sets_and_generators_are_predicted_as_ids_are(preset):
@@ -117,7 +125,9 @@ def test_pairs_data_sets_and_generators_are_predicted_as_ids_are(preset):
         np.testing.assert_allclose(found, apart, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [slices, generate, Batches])
+@pytest.mark.parametrize(
+    "make", [slices, Batches, pytest.param(generate, marks=pytest.mark.long)]
+)
 def test_training_on_texts_equals_training_on_ids(preset, make):
     """Also with weights and validation data, and of batches by hand."""
     histories = []
@@ -280,9 +290,10 @@ def test_rows_as_long_as_the_longest_have_one_length(preset):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [slices, generate, Batches])
-@pytest.mark.parametrize("wrong", [2, -1])
-@pytest.mark.parametrize("texts", [True, False], ids=["texts", "ids"])
+@pytest.mark.parametrize(
+    ("texts", "wrong", "make"),
+    [(True, 2, slices), (True, -1, Batches), (False, 2, generate)],
+)
 def test_labels_out_of_range_are_refused_under_xla(preset, make, wrong, texts):
     """The loss would be NaN, without a word."""
     model = load(preset)

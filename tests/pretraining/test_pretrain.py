@@ -229,6 +229,7 @@ def logged(results):
     ]
 
 
+@pytest.mark.long
 def test_a_remote_run_on_remote_data_is_resumed_with_the_same_bits(
     finished, data, monkeypatch, tmp_path, capsys
 ):

@@ -77,6 +77,7 @@ def test_a_second_phase_draws_what_no_first_phase_draws(records):
     assert len({*found}) == 6
 
 
+@pytest.mark.long
 def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
     settings = {**SMALLEST, "records": True, "phase_2_data": records["long"]}
     settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 2}

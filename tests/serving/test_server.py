@@ -304,6 +304,7 @@ def test_a_request_to_upgrade_is_answered_without(port):
     assert call(port, "POST", PREDICT, BODY, headers)[0] == 200
 
 
+@pytest.mark.long
 def test_slow_and_dropped_clients_cost_nothing(port):
     head = f"{HEAD}Content-Length: 100\r\n\r\n".encode() + b"{"
     slow = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -324,6 +325,7 @@ def open_connections(port, count):
     return [socket.create_connection(address, 30) for _ in range(count)]
 
 
+@pytest.mark.long
 def test_more_idle_connections_than_files_stop_nobody(toy_export):
     with server(toy_export, max_files=100) as (port, process):
         idle = open_connections(port, 120)

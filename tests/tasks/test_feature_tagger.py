@@ -206,12 +206,9 @@ def test_the_dense_layer_of_each_problem_learns_as_scikit_learns(
 
 @pytest.mark.parametrize(
     "problem",
-    [
-        "choices",
-        pytest.param("ranking", marks=pytest.mark.long),
-        pytest.param("regression", marks=pytest.mark.long),
-    ],
+    ["choices", "ranking", "regression"],
 )
+@pytest.mark.long
 def test_a_model_of_each_problem_on_features_is_kept_and_exported(
     tmp_path, problem
 ):

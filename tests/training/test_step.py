@@ -576,7 +576,11 @@ def assert_trains_alike(left, right, **arguments):
 
 
 @pytest.mark.filterwarnings("error:.*Skipping variable loading")
-@pytest.mark.parametrize("order", [[*SHARED], [*SHARED][::-1]])
+@pytest.mark.parametrize(
+    "order",
+    [[*SHARED], pytest.param([*SHARED][::-1], marks=pytest.mark.long)],
+    ids=["forward", "backward"],
+)
 def test_models_on_one_encoder_train_like_keras_layers(order, tmp_path):
     models, plain = shared_models(order)
     encoder = models["tagger"].encoder
