@@ -249,10 +249,11 @@ def classifier_export(made_once):
     """Folder of a portable SavedModel: a classifier into "bad" and "good"."""
     from bert_keras.modeling.task_models import BertClassifier
     from bert_keras.serving.export import export_saved_model
-    from tests.support.served_samples import encoder, preprocessor, spread
+    from tests.support.model_samples import fill
+    from tests.support.served_samples import encoder, preprocessor
 
     def make(folder):
-        model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+        model = fill(BertClassifier(encoder(), labels=["bad", "good"]))
         export_saved_model(model, folder, preprocessor(), portable=True)
 
     return made_once("classifier_export", make)

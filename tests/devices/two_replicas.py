@@ -31,6 +31,7 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
 from tests.support import train_on_devices
 from tests.support.model_samples import (
+    LABELS,
     MODELS,
     STILL,
     fill,
@@ -469,8 +470,8 @@ def an_unused_pooler_stays_the_same(folder):
     ):
         with TWO.scope():
             encoder = fill(make_encoder(**STILL))
-            tagger = MODELS["tagger"](encoder)
-            classifier = MODELS["classifier"](encoder)
+            tagger = MODELS["tagger"](encoder, LABELS)
+            classifier = MODELS["classifier"](encoder, LABELS)
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             for model in (tagger, classifier):
                 model.compile(optimizer(), loss)

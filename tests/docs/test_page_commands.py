@@ -24,10 +24,10 @@ from tests.support.foreign_formats import (
     write_model_garden,
 )
 from tests.support.glue_samples import write_glue
-from tests.support.model_samples import numpy_weights
+from tests.support.model_samples import fill, numpy_weights
 from tests.support.page_commands import commands, python_of, script_of
 from tests.support.run_script import ROOT, call_script
-from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.served_samples import encoder, preprocessor
 from tests.support.task_samples import (
     save_toy_model,
     sentences,
@@ -247,7 +247,7 @@ def check_own_model(folder, _):
 
 
 def prepare_serving(folder):
-    model = spread(bert_keras.BertClassifier(encoder(), labels=["bad", "good"]))
+    model = fill(bert_keras.BertClassifier(encoder(), labels=["bad", "good"]))
     model.save_preset(folder / "runs" / "yours" / "model", preprocessor())
     (folder / "texts.txt").write_text("an hour well spent\nbad film\n")
     (folder / "dev.csv").write_text("text,label\nan hour,good\nbad,bad\n")
@@ -268,7 +268,7 @@ TEXTS = ["good", "badly", ""]
 def prepare_migrating(folder):
     """Write three models, and answers of `hugging` that NumPy computed."""
     write_google(folder / "old", CLASSIFIER)
-    model = spread(tiny.model("BertClassifier", activation="gelu_exact"))
+    model = fill(tiny.model("BertClassifier", activation="gelu_exact"))
     inputs = {k: x.numpy() for k, x in tiny.preprocessor()(TEXTS).items()}
     weights, config = numpy_weights(model), model.encoder.get_config()
     pooled = numpy_bert.encode(weights, config, inputs)["pooled_output"]

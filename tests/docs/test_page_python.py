@@ -20,9 +20,10 @@ from bert_keras.data.pretraining_data import (
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import UntrainedWarning
 from tests.support.data_samples import corpus, toy_tokenizer
+from tests.support.model_samples import fill
 from tests.support.page_commands import python_of
 from tests.support.run_script import ROOT
-from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.served_samples import encoder, preprocessor
 from tests.support.task_samples import sentences, write_reviews
 
 pytestmark = pytest.mark.release
@@ -59,7 +60,7 @@ def test_texts_are_compared_and_ranked(names):
     page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     for loss in re.findall(r"^\| `(\w+\(.*?\))` ", page, re.M):
         exec(f"bert_keras.{loss}", {**names, "loss": bert_keras.Triplet()})
-    ranker = spread(
+    ranker = fill(
         bert_keras.BertClassifier(encoder(), problem="ranking", pair=True)
     )
     bert_keras.export_saved_model(ranker, "runs/ranker/served", preprocessor())

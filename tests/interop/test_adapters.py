@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import safetensors
@@ -14,7 +13,7 @@ import bert_keras
 from bert_keras import InputError, enable_lora, load_lora, save_lora
 from bert_keras.interop.peft import CONFIG, KEY, WEIGHTS
 from bert_keras.interop.saving import save_model
-from tests.support.model_samples import SMALL, fill, random_inputs
+from tests.support.model_samples import SMALL, fill, fill_weights, random_inputs
 from tests.support.task_samples import save_toy_model
 
 LABELS = ["bad", "good"]
@@ -34,9 +33,7 @@ def adapted(rank=2, **sizes):
     for layer in model._flatten_layers():
         if getattr(layer, "lora_enabled", False):
             layer.lora_alpha = 3.0
-    random = np.random.default_rng(1)
-    for weight in model.trainable_weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
+    fill_weights(model.trainable_weights)
     return model
 
 
@@ -137,8 +134,7 @@ def test_a_preset_and_an_export_merge_lora(tmp_path):
     )
     model = bert_keras.BertClassifier.from_preset(preset, labels=LABELS)
     enable_lora(model, 2)
-    for weight in model.trainable_weights:
-        weight.assign(keras.random.normal(weight.shape, seed=1))
+    fill_weights(model.trainable_weights)
     texts = ["a good film", "the cat sat"]
     expected = np.array(model(preprocess(texts)))
     save_lora(model, tmp_path / "lora")

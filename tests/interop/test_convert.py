@@ -73,7 +73,7 @@ def test_lengths_accents_and_special_tokens_travel(tmp_path, length):
 def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
     kind = CLASSES["BertClassifier"]
     labels = ["a", "b"] if problem == "multi" else None
-    model = kind(tiny.encoder(), labels, problem=problem, pair=True)
+    model = kind(tiny.encoder(), labels, problem, 0.2, pair=True)
     save_model(tmp_path / "a", model)
     again = kind.from_preset(tmp_path / "a")
     assert again.arguments() == model.arguments()

@@ -11,7 +11,8 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import CARD
-from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, preprocessor
 
 TEXT = "Do as you like, but say who made it.\n"
 STATED = "---\nlanguage: en\nlicense: apache-2.0\n---\n# BERT\n"
@@ -62,7 +63,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
         model = BertClassifier.from_preset(tmp_path / name)
         assert model.encoder.license == License("apache-2.0", TEXT)
     model.save_preset(tmp_path / "second", preprocessor())  # replaces it
-    spread(model)  # as if it had been trained
+    fill(model)  # as if it had been trained
     export_saved_model(model, tmp_path / "served", preprocessor())
     card = json_files.read_json(tmp_path / "served" / CARD)
     assert card["license_of_weights"] == "apache-2.0"

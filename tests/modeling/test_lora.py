@@ -14,6 +14,7 @@ from bert_keras.modeling.weights import (
 from bert_keras.training.optimizers import adamw
 from tests.support.model_samples import (
     fill,
+    fill_weights,
     make_encoder,
     make_model,
     random_inputs,
@@ -131,9 +132,7 @@ def test_lora_reads_a_dropped_input_in_training():
     )
     np.testing.assert_allclose(query(inputs), inputs, atol=1e-5)
     # The layer passes its seed to the LoRA dropout, so two calls differ.
-    random = np.random.default_rng(1)
-    for weight in layer.trainable_weights:  # LoRA matrices; B starts at 0
-        weight.assign(random.normal(size=weight.shape))
+    fill_weights(layer.trainable_weights)  # LoRA matrices; B starts at 0
     layer.dropout = layer.attention.dropout = 0.0
     outputs = [np.array(layer(inputs, training=True)) for _ in range(2)]
     assert np.abs(outputs[0] - outputs[1]).max() > 0.1

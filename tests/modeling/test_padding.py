@@ -7,10 +7,10 @@ import tensorflow as tf
 from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving.signatures import ExportOptions
+from tests.support.model_samples import fill
 from tests.support.served_samples import (
     own_signatures,
     preprocessor,
-    spread,
     task_models,
 )
 
@@ -49,7 +49,7 @@ def both(model, inputs, **arguments):
     ],
 )
 def test_real_tokens_get_the_same_vectors(lengths, attention):
-    encoder = spread(BertEncoder(*SIZES, attention=attention))
+    encoder = fill(BertEncoder(*SIZES, attention=attention))
     inputs = rows(lengths)
     padded, unpadded = both(
         encoder, inputs, hidden_states=True, attention_probabilities=True
@@ -75,7 +75,7 @@ def test_real_tokens_get_the_same_vectors(lengths, attention):
 
 
 def test_a_mask_may_have_holes_and_leave_out_the_first_token():
-    encoder = spread(BertEncoder(*SIZES))
+    encoder = fill(BertEncoder(*SIZES))
     mask = np.array([[0, 1, 0, 1, 1], [1, 0, 0, 1, 0], [1, 1, 1, 1, 1]])
     inputs = {**rows([5, 5, 5]), "padding_mask": tf.constant(mask)}
     padded, unpadded = both(encoder, inputs)
@@ -86,7 +86,7 @@ def test_a_mask_may_have_holes_and_leave_out_the_first_token():
 
 
 def test_packed_rows_are_unpadded_too():
-    encoder = spread(BertEncoder(*SIZES))
+    encoder = fill(BertEncoder(*SIZES))
     inputs = rows([7, 4])
     numbers = np.array([[1, 1, 1, 2, 2, 3, 3], [1, 1, 2, 2, 0, 0, 0]], "int32")
     positions = np.array(
@@ -100,7 +100,7 @@ def test_packed_rows_are_unpadded_too():
 
 
 def test_one_graph_serves_every_mix_of_lengths():
-    encoder = spread(BertEncoder(*SIZES))
+    encoder = fill(BertEncoder(*SIZES))
     spec = {name: tf.TensorSpec([None, None], tf.int32) for name in rows([1])}
 
     @tf.function(input_signature=[spec])
@@ -116,7 +116,7 @@ def test_one_graph_serves_every_mix_of_lengths():
 
 
 def test_a_row_without_tokens_harms_no_other():
-    padded, unpadded = both(spread(BertEncoder(*SIZES)), rows([0, 5, 0]))
+    padded, unpadded = both(fill(BertEncoder(*SIZES)), rows([0, 5, 0]))
     left, right = padded["pooled_output"], unpadded["pooled_output"]
     np.testing.assert_allclose(left[1], right[1], atol=1e-5)
     assert np.isfinite(np.array(unpadded["sequence_output"])).all()
@@ -124,7 +124,7 @@ def test_a_row_without_tokens_harms_no_other():
 
 def test_gradients_are_those_of_padded_rows():
     model = BertEncoder(*SIZES, dropout=0.0, attention_dropout=0.0)
-    spread(model)
+    fill(model)
     inputs = rows(LENGTHS["mixed"])
     real = tf.cast(inputs["padding_mask"], tf.float32)[..., tf.newaxis]
     weights = model.trainable_weights

@@ -17,6 +17,7 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from tests.support import tiny
+from tests.support.model_samples import fill, fill_weights
 from tests.support.tiny import CLASSES
 
 TOLERANCE = 1e-5
@@ -127,9 +128,7 @@ def test_peft_loads_the_adapters_that_are_written(
     mine = tiny_model(name)
     save_model(tmp_path / "base", mine, tiny.preprocessor())
     enable_lora(mine, 2, ("query", "output", "feed_forward"), alpha=5)
-    random = np.random.default_rng(0)
-    for weight in mine.trainable_weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
+    fill_weights(mine.trainable_weights)
     save_lora(mine, tmp_path / "adapter")
     kind, names = PAIRS[name]
     base = getattr(transformers, kind).from_pretrained(tmp_path / "base")
@@ -148,9 +147,7 @@ def test_lora_drops_its_input_in_training_as_peft_does(tmp_path, transformers):
     mine = tiny_model("BertClassifier", dropout=0.1)
     save_model(tmp_path / "base", mine, tiny.preprocessor())
     enable_lora(mine, 2, ["query"], alpha=5, dropout=rate)
-    random = np.random.default_rng(0)
-    for weight in mine.trainable_weights:
-        weight.assign(random.normal(0, 0.3, weight.shape))
+    fill_weights(mine.trainable_weights)
     save_lora(mine, tmp_path / "adapter")
     kind, _ = PAIRS["BertClassifier"]
     base = getattr(transformers, kind).from_pretrained(tmp_path / "base")
@@ -345,10 +342,7 @@ def hub_inputs(model):
 def hub_backbone(keras_hub):
     sizes = {**tiny.SIZES, "num_layers": 11, "dropout": 0.25}
     backbone = keras_hub.models.BertBackbone(**sizes)
-    random = np.random.default_rng(0)
-    for weight in backbone.weights:
-        weight.assign(random.normal(0.3, 0.3, weight.shape))
-    return backbone
+    return fill(backbone)
 
 
 def test_what_keras_hub_wrote_is_loaded(tmp_path, keras_hub, check_difference):

@@ -9,12 +9,8 @@ from bert_keras import BertClassifier, InputError, export_saved_model
 from bert_keras.serving.classification import entail
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.texts import copy_for_serving
-from tests.support.served_samples import (
-    encoder,
-    live_signatures,
-    preprocessor,
-    spread,
-)
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, live_signatures, preprocessor
 
 NLI = ["contradiction", "neutral", "entailment"]
 HYPOTHESIS = "I would, {}!"
@@ -23,7 +19,7 @@ CANDIDATES = [["good", "bad"], ["gladly"], ["film", "hour", "was"], []]
 
 
 def entailment_model(labels=NLI, **arguments):
-    return spread(BertClassifier(encoder(), labels=labels, **arguments))
+    return fill(BertClassifier(encoder(), labels=labels, **arguments))
 
 
 @functools.cache

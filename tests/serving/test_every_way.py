@@ -14,7 +14,8 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
 from official_tasks.engine.answers import Answers
 from tests.support import every_way
-from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, preprocessor
 
 LABELS = ["bad", "fine", "good"]
 # Name -> (arguments of the classifier, `pair` of the export).
@@ -37,7 +38,7 @@ def served(request, tmp_path_factory, toy_served):
         return toy_served
     arguments, pair = CLASSIFIERS[request.param]
     folder = export_saved_model(
-        spread(BertClassifier(encoder(), **arguments)),
+        fill(BertClassifier(encoder(), **arguments)),
         tmp_path_factory.mktemp("way") / "served",
         preprocessor(),
         portable=True,

@@ -27,12 +27,12 @@ from bert_keras.serving.load import load_saved_model, read_card
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.serving.signature import Output, Signature
 from bert_keras.serving.signatures import ExportOptions, drop_untrained
+from tests.support.model_samples import fill
 from tests.support.remote_folder import object_store
 from tests.support.served_samples import (
     VOCABULARY,
     encoder,
     preprocessor,
-    spread,
     task_models,
 )
 
@@ -41,13 +41,13 @@ TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 
 @pytest.fixture(scope="module")
 def pretrainer():
-    return spread(BertPretrainer(encoder()))
+    return fill(BertPretrainer(encoder()))
 
 
 @pytest.fixture(scope="module")
 def classifier():
     labels = ["bad", "fine", "\u826f\u3044"]
-    model = spread(BertClassifier(encoder(), labels=labels))
+    model = fill(BertClassifier(encoder(), labels=labels))
     logits = np.array(model(preprocessor()(TEXTS)))
     model.classifier.bias.assign(-logits.mean(0))  # else one label always wins
     return model
@@ -118,7 +118,7 @@ def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
 
 def untrained_model(folder, cls, **arguments):
     """Return a model of `cls` with the weights of an encoder and a new head."""
-    spread(encoder()).save_preset(folder / "encoder", preprocessor())
+    fill(encoder()).save_preset(folder / "encoder", preprocessor())
     with pytest.warns(UntrainedWarning):
         return cls.from_preset(folder / "encoder", **arguments)
 
@@ -134,7 +134,7 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path):
 
 @pytest.mark.parametrize("verified", [False, True])
 def test_a_model_that_answers_nan_is_not_exported(tmp_path, verified):
-    model = spread(BertClassifier(encoder(), ["bad", "good"]))
+    model = fill(BertClassifier(encoder(), ["bad", "good"]))
     model.classifier.bias.assign([3e38, 3e38])
     model.classifier.kernel.assign(np.full(model.classifier.kernel.shape, 3e38))
     with pytest.raises(InputError, match="row 0, .*NaN.*`probabilities` of cl"):
@@ -160,7 +160,7 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
         export_saved_model(again, out, preprocessor())
     export_saved_model(again, out, preprocessor(), allow_untrained=True)
     assert os.path.exists(out / "signature_card.json")
-    spread(model)  # changes weights, as training does
+    fill(model)  # changes weights, as training does
     listed = [("classify", model)]
     assert drop_untrained(listed, ExportOptions()) == listed
 
@@ -168,7 +168,7 @@ def test_random_weights_are_not_exported(tmp_path, asked_for):
 def test_a_pretrainer_that_learnt_one_task_answers_that_one(
     tmp_path, asked_for
 ):
-    model = spread(BertPretrainer(encoder()))
+    model = fill(BertPretrainer(encoder()))
     nsp = ["nsp/kernel", "nsp/bias"]
     pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
     save_model(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
@@ -179,7 +179,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(
     assert sorted(asked_for[0]) == ["embed", "fill_mask", "tokenize"]
     # An encoder with a random pooler is exported if nothing uses the pooler.
     path = tmp_path / "b"
-    save_model(path, spread(encoder()), preprocessor(), without=pooler)
+    save_model(path, fill(encoder()), preprocessor(), without=pooler)
     with pytest.warns(UntrainedWarning, match="pooler"):
         alone = BertEncoder.from_preset(path)
     for one in (model, alone):
@@ -265,7 +265,7 @@ def test_masks_beyond_the_row_are_not_answered(served):
 def test_a_bfloat16_model_is_served_in_float32_as_its_home_pools(
     tmp_path, asked_for
 ):
-    model = spread(encoder("mixed_bfloat16"))
+    model = fill(encoder("mixed_bfloat16"))
     model.sentence_embedding = {"pooling": "cls", "normalize": True}
     export_saved_model(model, tmp_path / "out", preprocessor())
     embed = asked_for[0]["embed"].trace()

@@ -12,12 +12,8 @@ from bert_keras.serving.load import as_tensor
 from bert_keras.serving.texts import copy_for_serving
 from bert_keras.serving.tokens import ID_INPUTS, INPUTS, ids
 from bert_keras.serving.verify import HARD_TEXTS, make_ids_request
-from tests.support.served_samples import (
-    encoder,
-    preprocessor,
-    spread,
-    task_models,
-)
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, preprocessor, task_models
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
 # Model -> names of its outputs in each style, in the order of `INPUTS`.
@@ -47,7 +43,7 @@ def rows():
 
 @functools.cache
 def models():
-    every = [*task_models(), spread(encoder())]
+    every = [*task_models(), fill(encoder())]
     return {type(model).__name__: model for model in every}
 
 
@@ -104,7 +100,7 @@ def test_values_at_padding_are_those_of_the_model():
 
 
 def test_an_embedder_gives_its_vectors_of_ids():
-    model = spread(BertEmbedder(encoder(), "max"))
+    model = fill(BertEmbedder(encoder(), "max"))
     signature = ids(model, rows(), "transformers")
     request = make_ids_request(signature, preprocessor(), TEXTS)
     tensors = map(as_tensor, request.values(), signature.specs())
@@ -136,7 +132,7 @@ def test_choices_are_three_axes():
     ],
 )
 def test_ids_outside_the_tables_are_refused(tokens, segments, message):
-    signature = ids(spread(encoder()), rows(), "bert_keras")
+    signature = ids(fill(encoder()), rows(), "bert_keras")
     request = [[tokens], [[1] * len(tokens)], [segments]]
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signature.function(*map(tf.constant, request))

@@ -12,13 +12,13 @@ from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import ExportOptions
 from bert_keras.serving.verify import HARD_TEXTS, make_request
 from tests.support.live_answers import CHECKS
+from tests.support.model_samples import fill
 from tests.support.served_samples import (
     VOCABULARY,
     encoder,
     live_signatures,
     own_signatures,
     preprocessor,
-    spread,
     task_models,
 )
 
@@ -85,7 +85,7 @@ def test_every_task_model_is_served_as_it_is(models, kind):
 
 
 def test_a_ranking_model_scores_each_passage_of_a_query():
-    model = spread(BertClassifier(encoder(), problem="ranking", pair=True))
+    model = fill(BertClassifier(encoder(), problem="ranking", pair=True))
     assert greatest_difference(model) <= 1e-5
     (signature,) = signatures(model)
     found = signature.function(
@@ -109,7 +109,7 @@ def test_no_texts_of_windows_get_no_answers(models):
 
 def test_rows_beyond_the_pieces_fill_no_mask():
     pieces = len(VOCABULARY)  # embeddings often have more rows than this
-    model = spread(BertPretrainer(BertEncoder(pieces + 9, 1, 2, 16, 32, 32)))
+    model = fill(BertPretrainer(BertEncoder(pieces + 9, 1, 2, 16, 32, 32)))
     (bias,) = (w for w in model.weights if w.path.endswith("mlm/bias"))
     bias.assign(np.where(np.arange(pieces + 9) < pieces, 0.0, 50.0))
     assert greatest_difference(model, top_k=pieces) <= 1e-5
@@ -132,12 +132,12 @@ def test_taggers_read_windows(models):
     ids=str,
 )
 def test_embeddings_and_features_are_as_asked(options):
-    model = spread(encoder(num_layers=5 if "features" in options else 1))
+    model = fill(encoder(num_layers=5 if "features" in options else 1))
     assert greatest_difference(model, **options) <= 1e-5
 
 
 def test_features_come_with_their_pieces():
-    model = spread(encoder())
+    model = fill(encoder())
     (signature,) = signatures(model, features="last")
     texts = ["Good,  film", "", "bad " * 50, "\u4ecafilm"]
     answer = signature.function(tf.constant(texts))
@@ -162,7 +162,7 @@ def test_features_come_with_their_pieces():
     ],
 )
 def test_classifiers_of_every_kind_are_served(problem, labels, options):
-    model = spread(BertClassifier(encoder(), labels=labels, problem=problem))
+    model = fill(BertClassifier(encoder(), labels=labels, problem=problem))
     assert greatest_difference(model, **options) <= 1e-5
 
 
@@ -187,7 +187,7 @@ def test_the_label_is_the_name_of_the_greatest_probability(models, thresholds):
 
 def test_several_labels_are_named_likeliest_first():
     labels = list("abcdefghijkl")
-    model = spread(BertClassifier(encoder(), labels=labels, problem="multi"))
+    model = fill(BertClassifier(encoder(), labels=labels, problem="multi"))
     (signature,) = signatures(model)
     answer = signature.function(tf.constant(["bad", "an hour", "good film"]))
     answer = {key: value.numpy() for key, value in answer.items()}

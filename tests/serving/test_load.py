@@ -24,12 +24,8 @@ from bert_keras.serving.load import (
     read_columns,
     to_tensors,
 )
-from tests.support.served_samples import (
-    encoder,
-    live_signatures,
-    preprocessor,
-    spread,
-)
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, live_signatures, preprocessor
 
 
 @pytest.fixture
@@ -220,7 +216,7 @@ def test_an_answer_has_a_value_for_each_entry_of_its_own_list(toy_served):
     for row, expected in enumerate(found):
         alone = toy_served.choose(prompts[row:][:1], choices[row:][:1])
         assert expected == pytest.approx(alone["probabilities"][0], abs=1e-5)
-    ranker = spread(BertClassifier(encoder(), problem="ranking", pair=True))
+    ranker = fill(BertClassifier(encoder(), problem="ranking", pair=True))
     signature = live_signatures(ranker, preprocessor())["rank"]
     passages = [["", "good"], ["film", "", "was", "an"]]
     columns = {"query": prompts, "passages": passages}

@@ -13,12 +13,8 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
 from bert_keras.serving.quantize import convert_weights
 from bert_keras.serving.tokens import output_names
-from tests.support.served_samples import (
-    encoder,
-    preprocessor,
-    spread,
-    task_models,
-)
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, preprocessor, task_models
 
 MODELS = [
     pytest.param(place, id=name, marks=pytest.mark.long)
@@ -34,7 +30,7 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
     Keras's exact GELU uses Erfc, which ONNX lacks.
     """
     exact = BertEncoder(24, 2, 2, 16, 32, 32, activation="gelu_exact")
-    model = spread(exact) if place is None else task_models()[place]
+    model = fill(exact) if place is None else task_models()[place]
     folder = tmp_path / "out"
     difference = export_on_ids(model, preprocessor(), folder, format)
     assert 0 < difference <= 1e-5
@@ -66,7 +62,7 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
 
 @pytest.mark.parametrize("format", NEEDS)
 def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
-    model = spread(BertEncoder(2000, 2, 2, 16, 32, 32))
+    model = fill(BertEncoder(2000, 2, 2, 16, 32, 32))
     folder = tmp_path / "out"
     difference = export_on_ids(
         model, preprocessor(), folder, format, dtype="int8"
@@ -84,7 +80,7 @@ def test_int8_with_one_output_is_compared_over_all_rows(tmp_path):
         BertEncoder(2000, 2, 2, 16, 32, 128), problem="regression"
     )
     difference = export_on_ids(
-        spread(model), preprocessor(), tmp_path / "out", "onnx", dtype="int8"
+        fill(model), preprocessor(), tmp_path / "out", "onnx", dtype="int8"
     )
     assert 1e-4 < difference < 0.5
 
@@ -95,7 +91,7 @@ def test_int8_with_one_output_is_compared_over_all_rows(tmp_path):
 def test_a_small_model_of_large_logits_is_not_refused(tmp_path, format):
     """The model has logits of hundreds, one segment and four positions."""
     small = BertEncoder(24, 2, 2, 16, 32, 4, num_segments=1)
-    model = spread(BertClassifier(small, ["a", "b"], long_text="windows"))
+    model = fill(BertClassifier(small, ["a", "b"], long_text="windows"))
     kernel = next(w for w in model.weights if "classifier/kernel" in w.path)
     kernel.assign(np.random.default_rng(0).normal(0, 150, kernel.shape))
     folder = tmp_path / "exp[1]" / "out"
@@ -110,7 +106,7 @@ LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("max", "cls")]
 @pytest.mark.parametrize("format", NEEDS)
 @pytest.mark.parametrize("pooling", ["mean", *LONG])
 def test_vectors_are_those_of_the_live_embedder(tmp_path, pooling, format):
-    model = spread(BertEmbedder(encoder(), pooling))
+    model = fill(BertEmbedder(encoder(), pooling))
     folder = tmp_path / "out"
     assert export_on_ids(model, preprocessor(), folder, format) <= 1e-5
     settings = json_files.read_json(folder / portable_formats.SETTINGS)
@@ -119,7 +115,7 @@ def test_vectors_are_those_of_the_live_embedder(tmp_path, pooling, format):
 
 @pytest.mark.parametrize("apart", [0, 1, np.nan])
 def test_a_runtime_is_compared_at_real_tokens(apart):
-    model = spread(encoder())
+    model = fill(encoder())
 
     def runtime(inputs):
         found = {k: np.array(v) for k, v in model(inputs).items()}
@@ -139,7 +135,7 @@ def test_a_preprocessor_of_another_model_is_refused(tmp_path):
 
 
 def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
-    model = spread(encoder())
+    model = fill(encoder())
 
     def run(inputs):
         found = {k: np.array(v) for k, v in model(inputs).items()}

@@ -9,12 +9,8 @@ from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.quantize import convert_weights
-from tests.support.served_samples import (
-    encoder,
-    preprocessor,
-    spread,
-    task_models,
-)
+from tests.support.model_samples import fill
+from tests.support.served_samples import encoder, preprocessor, task_models
 
 IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
@@ -25,7 +21,7 @@ def dtypes(model):
 
 
 def test_int8_rounds_each_output_by_its_own_scale():
-    model = spread(encoder())
+    model = fill(encoder())
     layer = model.transformer_layers[0].attention.query
     kernel = layer.kernel.numpy()
     kernel[:, 3] *= 50.0  # a large output must not affect the others
@@ -55,7 +51,7 @@ def test_the_table_that_a_head_multiplies_by_stays_whole():
 
 
 def test_bfloat16_halves_every_weight():
-    model = spread(encoder())
+    model = fill(encoder())
     small = convert_weights(model, "bfloat16")
     assert (dtypes(model), dtypes(small)) == ({"float32"}, {"bfloat16"})
     for exact, rounded in zip(model.weights, small.weights, strict=True):
@@ -72,7 +68,7 @@ def test_an_unknown_dtype_is_refused():
     "dtype", ["int8", pytest.param("bfloat16", marks=pytest.mark.long)]
 )
 def test_small_exports_are_verified_and_near(tmp_path, dtype):
-    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    model = fill(BertClassifier(encoder(), labels=["bad", "good"]))
     texts = ["an hour well spent", "bad film", "good"]
     full = np.array(tf.nn.softmax(model(preprocessor()(texts))))
     folder = tmp_path / "small"

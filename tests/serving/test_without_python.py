@@ -18,8 +18,9 @@ import tensorflow as tf
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
+from tests.support.model_samples import fill
 from tests.support.run_script import ROOT
-from tests.support.served_samples import encoder, preprocessor, spread
+from tests.support.served_samples import encoder, preprocessor
 
 COMMENT = (ROOT / "tests" / "serving" / "ask_saved_model.c").read_text()
 COMMENT = COMMENT.split("*/")[0].replace("\\\n", " ")
@@ -83,7 +84,7 @@ def test_a_portable_export_answers_without_python(folder, classifier_export):
 
 @pytest.mark.long
 def test_the_default_export_needs_two_libraries_of_tensorflow_text(folder):
-    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    model = fill(BertClassifier(encoder(), labels=["bad", "good"]))
     export_saved_model(model, folder / "runs" / "default", preprocessor())
     served = load_saved_model(folder / "runs" / "default")
     assert set(served.card["operations_outside_core"]) == {

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import BertEncoder
+from tests.support.model_samples import random_encoder
 from tests.support.toy_words import PIECES, preprocessor
 
 TEXTS = [
@@ -18,13 +18,8 @@ TEXTS = [
 
 @functools.cache
 def encoder():
-    made = BertEncoder(
-        len(PIECES), 5, 2, 8, 16, max_sequence_length=128, name="encoder"
-    )
-    random = np.random.default_rng(0)
-    for weight in made.weights:
-        weight.assign(random.normal(0.1, 0.3, weight.shape))
-    return made
+    sizes = {"vocabulary_size": len(PIECES), "max_sequence_length": 128}
+    return random_encoder(num_layers=5, **sizes, name="encoder")
 
 
 def states(words):

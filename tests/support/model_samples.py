@@ -22,12 +22,11 @@ SMALL = {
     "max_sequence_length": 16,
 }
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
-LABELS = ["no", "perhaps", "yes"]
-# Name -> function that makes the model from an encoder.
+LABELS = ["no", "maybe", "yes"]
 MODELS = {
-    "encoder": lambda encoder: encoder,
-    "classifier": lambda encoder: BertClassifier(encoder, LABELS),
-    "tagger": lambda encoder: BertTagger(encoder, LABELS),
+    "encoder": BertEncoder,
+    "classifier": BertClassifier,
+    "tagger": BertTagger,
     "span": BertSpanPredictor,
     "chooser": BertChooser,
     "embedder": BertEmbedder,
@@ -37,7 +36,7 @@ MODELS = {
 
 
 def make_encoder(**arguments):
-    """Return an encoder of one layer with new weights."""
+    """Return an encoder with new weights, by default of one layer."""
     return BertEncoder(**{**SMALL, "num_layers": 1, **arguments})
 
 
@@ -45,15 +44,22 @@ def make_model(name, **arguments):
     """Return a new model of `MODELS`; `arguments` are those of its encoder."""
     if name == "causal":
         arguments["attention"] = "left_to_right"
-    return MODELS[name](make_encoder(**arguments))
+    encoder = make_encoder(**arguments)
+    labels = [LABELS] if name in ("classifier", "tagger") else []
+    return encoder if name == "encoder" else MODELS[name](encoder, *labels)
+
+
+def fill_weights(weights, seed=0, scale=0.4):
+    """Set weights to random values, biases too."""
+    random = np.random.default_rng(seed)
+    for weight in weights:
+        mean = 1.0 if weight.name == "gamma" else 0.0
+        weight.assign(random.normal(mean, scale, weight.shape))
 
 
 def fill(model, seed=0, scale=0.4):
     """Set all weights to random values, biases too; return the model."""
-    random = np.random.default_rng(seed)
-    for weight in model.weights:
-        mean = 1.0 if weight.name == "gamma" else 0.0
-        weight.assign(random.normal(mean, scale, weight.shape))
+    fill_weights(model.weights, seed, scale)
     return model
 
 

@@ -2,8 +2,6 @@
 
 import functools
 
-import numpy as np
-
 from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
@@ -23,6 +21,7 @@ from bert_keras.serving.signatures import (
 from bert_keras.serving.texts import copy_for_serving
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from tests.support.model_samples import fill
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["an", "hour", "well", "spent", "i", "would", "gladly", "another"]
@@ -44,24 +43,15 @@ def encoder(dtype=None, num_layers=1):
     return BertEncoder(len(VOCABULARY), num_layers, 2, 16, 32, 32, dtype=dtype)
 
 
-def spread(model):
-    """Return the model with large random weights, so that answers differ."""
-    draw = np.random.default_rng(0)
-    for weight in model.weights:
-        if "norm" not in weight.path and "bias" not in weight.path:
-            weight.assign(draw.normal(0, 0.5, weight.shape))
-    return model
-
-
 def task_models():
     """Return five task models, which one export can hold together."""
     tags = ["B-FILM", "I-FILM", "O", "B-HOUR", "E-HOUR"]
     return [
-        spread(BertClassifier(encoder(), labels=["bad", "fine", "good"])),
-        spread(BertSpanPredictor(encoder())),
-        spread(BertTagger(encoder(), labels=tags)),
-        spread(BertChooser(encoder())),
-        spread(BertPretrainer(encoder())),
+        fill(BertClassifier(encoder(), labels=["bad", "fine", "good"])),
+        fill(BertSpanPredictor(encoder())),
+        fill(BertTagger(encoder(), labels=tags)),
+        fill(BertChooser(encoder())),
+        fill(BertPretrainer(encoder())),
     ]
 
 

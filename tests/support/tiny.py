@@ -6,42 +6,17 @@ import os
 
 import numpy as np
 
-from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
-from bert_keras.modeling.task_models import (
-    BertChooser,
-    BertClassifier,
-    BertSpanPredictor,
-    BertTagger,
-)
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from tests.support.model_samples import MODELS, SMALL, fill, make_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "##ly"]
 IDS = np.array([[2, 5, 7, 3], [2, 6, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
-CLASSES = {
-    cls.__name__: cls
-    for cls in (
-        BertEncoder,
-        BertPretrainer,
-        BertCausalModel,
-        BertClassifier,
-        BertEmbedder,
-        BertSpanPredictor,
-        BertTagger,
-        BertChooser,
-    )
-}
-SIZES = {
-    "vocabulary_size": 8,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 8,
-    "intermediate_dim": 12,
-    "max_sequence_length": 16,
-}
+NAMES = {cls.__name__: name for name, cls in MODELS.items()}
+CLASSES = {cls.__name__: cls for cls in MODELS.values()}
+SIZES = {**SMALL, "vocabulary_size": len(PIECES)}
 
 
 def encoder(**arguments):
@@ -55,24 +30,7 @@ def preprocessor(**arguments):
 
 def model(name, **arguments):
     """Return a toy model of the class `name`, with random weights."""
-    body = encoder(**arguments)
-    made = {
-        "BertEncoder": lambda: body,
-        "BertPretrainer": lambda: BertPretrainer(body),
-        "BertCausalModel": lambda: BertCausalModel(body),
-        "BertClassifier": lambda: BertClassifier(
-            body, labels=["no", "maybe", "yes"], dropout=0.2
-        ),
-        "BertEmbedder": lambda: BertEmbedder(body, pooling="max"),
-        "BertSpanPredictor": lambda: BertSpanPredictor(body),
-        "BertTagger": lambda: BertTagger(body, labels=["O", "PER"]),
-        "BertChooser": lambda: BertChooser(body),
-    }[name]()
-    random = np.random.default_rng(3)
-    for weight in made.weights:
-        # Biases and scales are random too, so that tests notice a swapped pair.
-        weight.assign(random.normal(0.5, 0.3, weight.shape))
-    return made
+    return fill(make_model(NAMES[name], **{**SIZES, **arguments}), seed=3)
 
 
 def edit_config(folder, **fields):

@@ -12,6 +12,7 @@ from official_tasks.tasks.squad import (
     read_questions,
     squad_task,
 )
+from tests.support.model_samples import fill
 from tests.support.toy_words import PIECES, pieces_of, preprocessor
 
 CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
@@ -139,10 +140,7 @@ def test_answers_equal_those_of_the_exported_signature():
     encoder = BertEncoder(
         len(PIECES), 2, 2, 16, 32, max_sequence_length=16, name="encoder"
     )
-    model = BertSpanPredictor(encoder)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(random.normal(0, 0.4, weight.shape))
+    model = fill(BertSpanPredictor(encoder))
     preprocess = preprocessor()
     question = Question("1", "Who lived in London?", CONTEXT * 3, (), None)
     task = squad_task(SQUAD_2, stride=128)
