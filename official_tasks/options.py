@@ -186,7 +186,7 @@ class StepOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextOptions:
+class CorpusOptions:
     """Options of a tool that reads text."""
 
     input: str = option(help="Text to read.")

@@ -60,7 +60,7 @@ class RuleOptions(ExampleOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(options.TextOptions, RuleOptions):
+class Options(options.CorpusOptions, RuleOptions):
     """Options of this script."""
 
     layout: str = option(

@@ -35,7 +35,7 @@ from official_tasks.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(options.TextOptions):
+class Options(options.CorpusOptions):
     """Options of this script."""
 
     vocabulary: str = option(

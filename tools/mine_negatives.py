@@ -34,18 +34,19 @@ import numpy as np
 
 from bert_keras.errors import InputError, format_count
 from official_tasks import options, progress, script
-from official_tasks.options import option
+from official_tasks.options import list_fields, option
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.forms.delimited import write_csv
-from official_tasks.tasks.pairs import PAIR_OPTIONS
+from official_tasks.tasks.pairs import PairOptions
 
 COLUMNS = ("text", "text_pair", "label", "queries", "passages", "id")
 COLUMNS += ("separator", "encoding", "max_score", "train")
 
 
 def _column(name):
-    return option(PAIR_OPTIONS[name].default, PAIR_OPTIONS[name].help)
+    column = list_fields(PairOptions)[name].option
+    return option(column.default, column.help)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class Options:
     )
     output: str = option(help="CSV file to write.")
     overwrite: bool = options.overwrite()
-    train: str = option(help=PAIR_OPTIONS["train"].help)
+    train: str = option(help=list_fields(PairOptions)["train"].option.help)
     text: str = _column("text")
     text_pair: str = _column("text_pair")
     label: str | None = _column("label")

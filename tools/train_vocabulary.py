@@ -42,7 +42,7 @@ from official_tasks.options import Condition, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(options.TextOptions):
+class Options(options.CorpusOptions):
     """Options of this script."""
 
     output: str = option(help="The vocabulary file to write.")

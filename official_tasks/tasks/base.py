@@ -6,11 +6,10 @@ A task of this package is a `Problem` with a `Source` of examples, such as
 
 import abc
 import math
-import types
 from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
-from official_tasks.options import Option
+from official_tasks.options import NoOptions
 
 SPLITS = ("train", "dev", "test")
 LARGEST_RATE = 5e-5  # of the paper's rates for fine-tuning, section 4.1
@@ -121,24 +120,6 @@ def list_metrics(*names: str) -> tuple[Metric, ...]:
     return tuple(Metric(name, True) for name in dict.fromkeys(names))
 
 
-def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
-    """Return a namespace of all options, with defaults for missing values.
-
-    An option has the type of its default. If the default is None, the option
-    is an optional string.
-
-    Raises:
-        TypeError: a name in `values` is not among the options.
-    """
-    if unknown := values.keys() - options.keys():
-        raise TypeError(
-            f"unknown options: {', '.join(sorted(unknown))}. Expected some of "
-            f"{', '.join(options)}"
-        )
-    defaults = {name: option.default for name, option in options.items()}
-    return types.SimpleNamespace(**defaults | values)
-
-
 class Task(abc.ABC):
     """Base class of a task to fine-tune, score and predict.
 
@@ -150,9 +131,9 @@ class Task(abc.ABC):
             compares runs and selects the best weights, or the one that
             --metric names.
         defaults: `Defaults`.
-        options: for a task that a user writes, dict of name -> `Option` for
-            each argument of the constructor. The arguments must be JSON
-            values, because the run folder stores them.
+        options: for a task that a user writes, a dataclass of `option`s with a
+            field for each argument of the constructor. The arguments must be
+            JSON values, because the run folder stores them.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`; `decode` then gets each row without its padding.
         loss_weights: dict of output name -> weight, for `compile`. None: each
@@ -171,7 +152,7 @@ class Task(abc.ABC):
     labels: list[str] | None = None
     metrics: tuple[Metric, ...]
     defaults = Defaults()
-    options: dict[str, Option] = {}
+    options: type = NoOptions
     per_token = False
     loss_weights: Any = None
     overrides: tuple[str, ...] = ()

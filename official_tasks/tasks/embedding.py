@@ -1,17 +1,17 @@
 """Sentence embeddings: a text and its partner get similar vectors."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras.errors import InputError, format_count
+from official_tasks.options import option
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import (
     Encoded,
     Examples,
-    Option,
-    fill_options,
     list_metrics,
 )
 from official_tasks.tasks.encoding import (
@@ -21,7 +21,7 @@ from official_tasks.tasks.encoding import (
 )
 from official_tasks.tasks.forms.delimited import add_ids, write_csv
 from official_tasks.tasks.pairs import (
-    PAIR_OPTIONS,
+    PairOptions,
     PairTable,
     parse_numbers,
 )
@@ -31,26 +31,29 @@ OBJECTIVES = ("in_batch", "cosine", "cosent", "triplet")
 SCORED = ("cosine", "cosent")  # objectives that learn --label
 MAX_WRITTEN = 10  # passages for each query in predictions.csv
 MAX_COSINES = 2**24  # in one array: 64 MB in float32
-EMBED_OPTIONS = {
-    **PAIR_OPTIONS,
-    "objective": Option(
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbedOptions(PairOptions):
+    """Options of `embed_task`."""
+
+    objective: str | None = option(
         None,
         f"Training objective: {', '.join(OBJECTIVES)}. By default cosine with "
         "--label, else in_batch.",
-    ),
-    "pooling": Option(
+    )
+    pooling: str | None = option(
         None,
         "Pooling of token vectors: mean, max, cls, last, pooled. By default as "
         "saved with the weights, or mean.",
-    ),
-    "matryoshka": Option(
+    )
+    matryoshka: str | None = option(
         None,
         "Also train vectors that are cut to these sizes, such as 256,128,64.",
-    ),
-    "truncate_dim": Option(
+    )
+    truncate_dim: int = option(
         0, "Size of the vectors; 0: the size saved with the weights."
-    ),
-}
+    )
 
 
 class Query(NamedTuple):
@@ -69,8 +72,8 @@ class Query(NamedTuple):
 
 
 def embed_task(**options):
-    """Return the task "embed"; its options are `EMBED_OPTIONS`."""
-    chosen = fill_options(EMBED_OPTIONS, options)
+    """Return the task "embed"; its options are `EmbedOptions`."""
+    chosen = EmbedOptions(**options)
     objective = chosen.objective
     if objective is None:
         objective = "cosine" if chosen.label else "in_batch"

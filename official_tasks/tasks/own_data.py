@@ -1,5 +1,6 @@
 """Read examples from a user's tables; without a dev file, split train."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from bert_keras.errors import (
     raise_all,
 )
 from bert_keras.file_forms import split_ending
-from official_tasks.tasks.base import SPLITS, Examples, Option
+from official_tasks.options import option
+from official_tasks.tasks.base import Examples
 from official_tasks.tasks.data_notes import (
     format_lines,
     note_numbers,
@@ -28,26 +30,33 @@ from official_tasks.tasks.forms.cells import ID, to_text
 from official_tasks.tasks.forms.class_folders import list_files
 from official_tasks.tasks.forms.table import FOLDER, KINDS, read_rows
 from official_tasks.tasks.forms.text_files import make_dialect
-from official_tasks.tasks.source import FILE_OPTIONS, Source
+from official_tasks.tasks.source import Source
 
 HELD_OUT_FRACTION = 0.1  # without a dev file, this fraction of train is dev
-_OR_DATA_SET = (
-    " CSV, TSV, JSONL or Parquet, or a data set: tfds:NAME or hf:NAME."
-)
-TABLE_OPTIONS = {
-    **{
-        split: Option(None, FILE_OPTIONS[split].help + _OR_DATA_SET)
-        for split in SPLITS
-    },
-    "split_seed": Option(0, "Random seed for splitting dev from train."),
-    "separator": Option(
+_FORMS = " CSV, TSV, JSONL or Parquet, or a data set: tfds:NAME or hf:NAME."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Files of a user's own data."""
+
+    train: str | None = option(
+        None, f"Training file; separate several files by commas.{_FORMS}"
+    )
+    dev: str | None = option(None, f"File to score on.{_FORMS}")
+    test: str | None = option(None, f"File to predict.{_FORMS}")
+    split_seed: int = option(0, "Random seed for splitting dev from train.")
+    separator: str | None = option(
         None, "Character between the columns of CSV; by default a comma."
-    ),
-    "encoding": Option("utf-8", "Encoding of text files."),
-}
-DROP_UNLABELLED = {
-    "drop_unlabelled": Option(False, "Leave out rows without a label."),
-}
+    )
+    encoding: str = option("utf-8", "Encoding of text files.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DropUnlabelled:
+    """The option of tasks that can skip rows without a label."""
+
+    drop_unlabelled: bool = option(False, "Leave out rows without a label.")
 
 
 def has_text(cell) -> bool:
@@ -94,8 +103,8 @@ class Table(Source):
 
     Args:
         columns: `Columns`.
-        options: namespace with `TABLE_OPTIONS`, and with `DROP_UNLABELLED` if
-            the task has this option.
+        options: `TableOptions`, and `DropUnlabelled` if the task has this
+            option.
     """
 
     reads_folders = False  # True if a split may be a folder of classes

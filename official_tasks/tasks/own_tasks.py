@@ -1,55 +1,67 @@
 """Make tasks from a user's tables of texts, questions, words or choices."""
 
+import dataclasses
+
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Option, fill_options
+from official_tasks.options import option
 from official_tasks.tasks.classify import TextTask
 from official_tasks.tasks.forms.cells import drop_zeros, read_index
 from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
-    DROP_UNLABELLED,
-    TABLE_OPTIONS,
     Columns,
+    DropUnlabelled,
     Table,
+    TableOptions,
 )
-from official_tasks.tasks.source import RECIPE_OPTIONS
-from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
-from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
+from official_tasks.tasks.source import RecipeOptions
+from official_tasks.tasks.spans import Question, SpanOptions, SpanTask
+from official_tasks.tasks.tagging import FeatureOptions, TagTask
 from official_tasks.tasks.text_table import TextTable
 from official_tasks.tasks.word_table import SpanTable, WordTable
 
-_TEXT_OPTIONS = {
-    **TABLE_OPTIONS,
-    "text": Option("text", "Column of the text."),
-    "text_pair": Option(None, "Column of the second text."),
-    "label": Option("label", "Column of the label."),
-    "long_text": Option(
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions(TableOptions, RecipeOptions):
+    """Columns of texts."""
+
+    text: str = option("text", "Column of the text.")
+    text_pair: str | None = option(None, "Column of the second text.")
+    label: str = option("label", "Column of the label.")
+    long_text: str | None = option(
         None,
         "truncate: cut long texts; windows: split long texts into overlapping "
         "rows and average the predictions. By default, training truncates, and "
         "prediction uses the setting saved with the model.",
-    ),
-    **RECIPE_OPTIONS,
-}
-CLASSIFY_OPTIONS = {**_TEXT_OPTIONS, **DROP_UNLABELLED}
-MULTILABEL_OPTIONS = {
-    **_TEXT_OPTIONS,
-    "label": Option(
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(TextOptions, DropUnlabelled):
+    """Options of `classify_task`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultilabelOptions(TextOptions):
+    """Options of `multilabel_task`."""
+
+    label: str = option(
         "label",
         "Column of the labels, or columns with 0 or 1 for each label, "
         "separated by commas.",
-    ),
-    "label_separator": Option(",", "Text between the labels in a cell."),
-    "classes": Option(
+    )
+    label_separator: str = option(",", "Text between the labels in a cell.")
+    classes: str | None = option(
         None,
         "Names of the labels, separated by commas, if --label has a list with "
         "0 or 1 for each of them.",
-    ),
-}
-REGRESS_OPTIONS = {
-    **_TEXT_OPTIONS,
-    "label": Option("label", "Column of the number."),
-    **DROP_UNLABELLED,
-}
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressOptions(TextOptions, DropUnlabelled):
+    """Options of `regress_task`."""
+
+    label: str = option("label", "Column of the number.")
 
 
 def classify_task(train=None, dev=None, test=None, **options) -> TextTask:
@@ -58,10 +70,9 @@ def classify_task(train=None, dev=None, test=None, **options) -> TextTask:
     The labels are the sorted values of the label column in `train`. Without
     `train`, the labels come from the model. Without `dev`, a tenth of the
     training texts of each class becomes dev. The arguments are
-    `CLASSIFY_OPTIONS`.
+    `ClassifyOptions`.
     """
-    paths = {"train": train, "dev": dev, "test": test}
-    chosen = fill_options(CLASSIFY_OPTIONS, {**paths, **options})
+    chosen = ClassifyOptions(train=train, dev=dev, test=test, **options)
     return _text_task("classify", "single", chosen)
 
 
@@ -69,10 +80,9 @@ def multilabel_task(train=None, dev=None, test=None, **options) -> TextTask:
     """Return a task that predicts a set of labels for each text.
 
     Labels and dev are as in `classify_task`, but dev is a tenth of all texts.
-    The arguments are `MULTILABEL_OPTIONS`.
+    The arguments are `MultilabelOptions`.
     """
-    paths = {"train": train, "dev": dev, "test": test}
-    chosen = fill_options(MULTILABEL_OPTIONS, {**paths, **options})
+    chosen = MultilabelOptions(train=train, dev=dev, test=test, **options)
     if not chosen.label_separator:
         raise InputError(
             "--label_separator is empty: expected text between labels, such as "
@@ -92,10 +102,9 @@ def regress_task(train=None, dev=None, test=None, **options) -> TextTask:
     """Return a task that predicts a number for each text.
 
     Without `dev`, a tenth of the training texts becomes dev. The arguments are
-    `REGRESS_OPTIONS`.
+    `RegressOptions`.
     """
-    paths = {"train": train, "dev": dev, "test": test}
-    chosen = fill_options(REGRESS_OPTIONS, {**paths, **options})
+    chosen = RegressOptions(train=train, dev=dev, test=test, **options)
     return _text_task("regress", "regression", chosen, standardises=True)
 
 
@@ -111,27 +120,27 @@ def _text_task(name, problem, chosen, **arguments):
     )
 
 
-SPANS_OPTIONS = {
-    **TABLE_OPTIONS,
-    "question": Option("question", "Column of the question."),
-    "context": Option("context", "Column of the text with the answer."),
-    "answer": Option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpansOptions(TableOptions, SpanOptions):
+    """Options of `spans_task`."""
+
+    question: str = option("question", "Column of the question.")
+    context: str = option("context", "Column of the text with the answer.")
+    answer: str = option(
         "answer", "Column of the answer. An empty cell means no answer."
-    ),
-    "start": Option(
+    )
+    start: str | None = option(
         None, "Column of the character index where the answer starts, from 0."
-    ),
-    **SPAN_OPTIONS,
-}
+    )
 
 
 def spans_task(**options) -> SpanTask:
     """Return a task that answers questions with spans of a context.
 
     Without `start`, training leaves out questions whose answer occurs several
-    times in the context. The arguments are `SPANS_OPTIONS`.
+    times in the context. The arguments are `SpansOptions`.
     """
-    chosen = fill_options(SPANS_OPTIONS, options)
+    chosen = SpansOptions(**options)
     question, context, answer = chosen.question, chosen.context, chosen.answer
     start = chosen.start
 
@@ -165,24 +174,23 @@ def spans_task(**options) -> SpanTask:
     )
 
 
-TAGS_OPTIONS = {
-    **TABLE_OPTIONS,
-    "words": Option("words", "Column of the words."),
-    "tags": Option("tags", "Column of the words' labels."),
-    "sentence": Option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagsOptions(TableOptions, DropUnlabelled, FeatureOptions):
+    """Options of `tags_task`."""
+
+    words: str = option("words", "Column of the words.")
+    tags: str = option("tags", "Column of the words' labels.")
+    sentence: str | None = option(
         None,
         "Column with a number or name of the sentence, if each row has one "
         "word. An empty cell continues the sentence.",
-    ),
-    "text": Option("text", "Column of the text; only for --spans."),
-    "spans": Option(
+    )
+    text: str = option("text", "Column of the text; only for --spans.")
+    spans: str | None = option(
         None,
         "Column of entities as character spans (start, end, label). It "
         "replaces --words and --tags.",
-    ),
-    **DROP_UNLABELLED,
-    **FEATURE_OPTIONS,
-}
+    )
 
 
 def tags_task(**options) -> TagTask:
@@ -191,9 +199,9 @@ def tags_task(**options) -> TagTask:
     A cell of words or tags is a list, or a string that is split at blanks. With
     the option `sentence`, each row is a word. With the option `spans`, words
     and labels come from the columns `text` and `spans`; see the function
-    `label_words`. The arguments are `TAGS_OPTIONS`.
+    `label_words`. The arguments are `TagsOptions`.
     """
-    chosen = fill_options(TAGS_OPTIONS, options)
+    chosen = TagsOptions(**options)
     unused = ("words", "tags") if chosen.spans else ("text",)
     for name in options.keys() & set(unused):
         raise InputError(
@@ -213,27 +221,26 @@ def tags_task(**options) -> TagTask:
     return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
 
-CHOICES_OPTIONS = {
-    **TABLE_OPTIONS,
-    "prompt": Option("prompt", "Column of the text before the choices."),
-    "choices": Option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoicesOptions(TableOptions, DropUnlabelled, RecipeOptions):
+    """Options of `choices_task`."""
+
+    prompt: str = option("prompt", "Column of the text before the choices.")
+    choices: str = option(
         "choice0,choice1", "Columns of the choices, separated by commas."
-    ),
-    "label": Option(
+    )
+    label: str = option(
         "label", "Column of the index (from 0) or the text of the right choice."
-    ),
-    **DROP_UNLABELLED,
-    **RECIPE_OPTIONS,
-}
+    )
 
 
 def choices_task(**options) -> ChoiceTask:
     """Return a task that chooses the best continuation of a text.
 
     The label is the index, from 0, or the text of the right choice. The
-    arguments are `CHOICES_OPTIONS`.
+    arguments are `ChoicesOptions`.
     """
-    chosen = fill_options(CHOICES_OPTIONS, options)
+    chosen = ChoicesOptions(**options)
     prompt, choices, label = chosen.prompt, chosen.choices, chosen.label
     names = [name.strip() for name in choices.split(",")]
     if len(names) < 2:

@@ -1,12 +1,14 @@
 """Tables of text pairs; a pair may also have a score or negatives."""
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import split_ending
-from official_tasks.tasks.base import Examples, Option
+from official_tasks.options import option
+from official_tasks.tasks.base import Examples
 from official_tasks.tasks.data_notes import format_lines
 from official_tasks.tasks.forms.cells import (
     LARGEST_NUMBER,
@@ -16,32 +18,39 @@ from official_tasks.tasks.forms.cells import (
 )
 from official_tasks.tasks.forms.table import read_rows
 from official_tasks.tasks.own_data import (
-    DROP_UNLABELLED,
-    TABLE_OPTIONS,
     Columns,
+    DropUnlabelled,
     Table,
+    TableOptions,
 )
 
-PAIR_OPTIONS = {
-    **TABLE_OPTIONS,
-    "text": Option("text", "Column of the text."),
-    "text_pair": Option("text_pair", "Column of the second text."),
-    "label": Option(
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairOptions(TableOptions, DropUnlabelled):
+    """Columns of a table of text pairs."""
+
+    text: str = option("text", "Column of the text.")
+    text_pair: str = option("text_pair", "Column of the second text.")
+    label: str | None = option(
         None, "Column of scores; without it, each row is a positive pair."
-    ),
-    "max_score": Option(
+    )
+    max_score: float = option(
         1.0, "Highest possible score in --label; the lowest is 0."
-    ),
-    "negative": Option(
+    )
+    negative: str | None = option(
         None,
         "Column of negatives: texts that do not match --text; a,b for several.",
-    ),
-    "queries": Option(None, "File of ids and texts, if --text has ids."),
-    "passages": Option(None, "File of ids and texts, if --text_pair has ids."),
-    "id": Option("id", "Column of the ids in --queries and --passages."),
-    "recall_at": Option(None, "Values of k in recall at k; by default 1,10."),
-    **DROP_UNLABELLED,
-}
+    )
+    queries: str | None = option(
+        None, "File of ids and texts, if --text has ids."
+    )
+    passages: str | None = option(
+        None, "File of ids and texts, if --text_pair has ids."
+    )
+    id: str = option("id", "Column of the ids in --queries and --passages.")
+    recall_at: str | None = option(
+        None, "Values of k in recall at k; by default 1,10."
+    )
 
 
 class Pair(NamedTuple):
@@ -62,7 +71,7 @@ class PairTable(Table):
 
     Args:
         name: name of the task.
-        options: values of `PAIR_OPTIONS`.
+        options: `PairOptions`.
         is_search: True if the texts of --text in dev and test are search
             queries. In dev, the column --negative may then be missing, or some
             of its cells may be empty. With --passages too, the column
@@ -181,7 +190,7 @@ class PairTable(Table):
         tables = [("queries", self.queries)]
         tables += [("passages", self.passages)] * (len(self.text_columns) - 1)
         texts = []
-        for column, (option, table) in zip(
+        for column, (flag, table) in zip(
             self.text_columns, tables, strict=True
         ):
             if column in cells:
@@ -190,7 +199,7 @@ class PairTable(Table):
                     cell = drop_zeros(cell)
                 if table is not None and cell not in table:
                     message = (
-                        f"{where}: the id {cell!r} is not in --{option}, which "
+                        f"{where}: the id {cell!r} is not in --{flag}, which "
                         f"has {len(table)} ids such as {next(iter(table))!r}"
                     )
                     if self._keeps_all:

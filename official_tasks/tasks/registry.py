@@ -13,20 +13,28 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.json_files import read_json
 from bert_keras.run_folder import SETTINGS, absolute_paths, find_base
-from official_tasks.options import Condition, Option, list_fields, option
+from official_tasks.options import Condition, Field, list_fields, option
 from official_tasks.tasks import conll, glue, multiple_choice, own_tasks, squad
 from official_tasks.tasks.base import Task
-from official_tasks.tasks.embedding import EMBED_OPTIONS, embed_task
-from official_tasks.tasks.retrieval import RANK_OPTIONS, rank_task
-from official_tasks.tasks.source import FILE_OPTIONS, RECIPE_OPTIONS
-from official_tasks.tasks.tagging import TAG_OPTIONS, tag_task
+from official_tasks.tasks.embedding import EmbedOptions, embed_task
+from official_tasks.tasks.retrieval import RankOptions, rank_task
+from official_tasks.tasks.source import FileOptions, OfficialOptions
+from official_tasks.tasks.tagging import TagOptions, tag_task
 
 
 class Entry(NamedTuple):
-    """A row of `TASKS`: the function that makes a task, and its options."""
+    """A row of `TASKS`: the function that makes a task, and its options.
+
+    The options are a dataclass; its fields are the function's arguments.
+    """
 
     make: Callable[..., Task]
-    options: dict[str, Option]
+    options: type
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The options by name."""
+        return list_fields(self.options)
 
 
 def _make_entries(make, rows, options):
@@ -36,27 +44,28 @@ def _make_entries(make, rows, options):
 
 
 PREFIX = "task_in_"  # prefix of the module name of a task that the user wrote
-_FILES_AND_RECIPE = {**FILE_OPTIONS, **RECIPE_OPTIONS}
 TASKS = {
     # A user's own data.
-    "classify": Entry(own_tasks.classify_task, own_tasks.CLASSIFY_OPTIONS),
-    "multilabel": Entry(
-        own_tasks.multilabel_task, own_tasks.MULTILABEL_OPTIONS
-    ),
-    "regress": Entry(own_tasks.regress_task, own_tasks.REGRESS_OPTIONS),
-    "spans": Entry(own_tasks.spans_task, own_tasks.SPANS_OPTIONS),
-    "tags": Entry(own_tasks.tags_task, own_tasks.TAGS_OPTIONS),
-    "choices": Entry(own_tasks.choices_task, own_tasks.CHOICES_OPTIONS),
-    "embed": Entry(embed_task, EMBED_OPTIONS),
-    "rank": Entry(rank_task, RANK_OPTIONS),
-    **_make_entries(glue.glue_task, glue.ROWS, _FILES_AND_RECIPE),
-    **_make_entries(squad.squad_task, squad.ROWS, squad.SQUAD_OPTIONS),
+    "classify": Entry(own_tasks.classify_task, own_tasks.ClassifyOptions),
+    "multilabel": Entry(own_tasks.multilabel_task, own_tasks.MultilabelOptions),
+    "regress": Entry(own_tasks.regress_task, own_tasks.RegressOptions),
+    "spans": Entry(own_tasks.spans_task, own_tasks.SpansOptions),
+    "tags": Entry(own_tasks.tags_task, own_tasks.TagsOptions),
+    "choices": Entry(own_tasks.choices_task, own_tasks.ChoicesOptions),
+    "embed": Entry(embed_task, EmbedOptions),
+    "rank": Entry(rank_task, RankOptions),
+    **_make_entries(glue.glue_task, glue.ROWS, OfficialOptions),
+    **_make_entries(squad.squad_task, squad.ROWS, squad.SquadOptions),
     **_make_entries(
-        multiple_choice.choice_task, multiple_choice.ROWS, _FILES_AND_RECIPE
+        multiple_choice.choice_task, multiple_choice.ROWS, OfficialOptions
     ),
-    **_make_entries(tag_task, conll.ROWS, TAG_OPTIONS),
+    **_make_entries(tag_task, conll.ROWS, TagOptions),
 }
-PATHS = (*FILE_OPTIONS, "queries", "passages")  # options that name files
+PATHS = (
+    *list_fields(FileOptions),
+    "queries",
+    "passages",
+)  # options that name files
 # Name of a task in the records of earlier versions, with the value of the
 # option "problem" -> present name.
 _OLD_NAMES = {
@@ -77,22 +86,18 @@ def make_options(tasks):
 
     The default of each is None, because tasks have different defaults.
     """
-    fields = []
-    for name in sorted({name for e in tasks.values() for name in e.options}):
-        owners = [e.options[name] for e in tasks.values() if name in e.options]
-        kind = _find_type(name, owners)
-        fields.append((name, kind, option(None, owners[0].help, group="task")))
+    options: dict[str, Field] = {}
+    for entry in tasks.values():
+        for name, field in entry.fields.items():
+            if options.setdefault(name, field).kind is not field.kind:
+                raise TypeError(f"--{name} has several types")
+    fields = [
+        (name, field.kind, option(None, field.option.help, group="task"))
+        for name, field in sorted(options.items())
+    ]
     return dataclasses.make_dataclass(
         "AllOptions", fields, frozen=True, kw_only=True
     )
-
-
-def _find_type(name, options):
-    types = {type(option.default) for option in options}
-    types = {str if kind is type(None) else kind for kind in types}
-    if len(types) > 1:
-        raise TypeError(f"--{name} has several types: {types}")
-    return types.pop()
 
 
 AllOptions = make_options(TASKS)
@@ -117,7 +122,7 @@ class TaskOptions(AllOptions):
             has. Without --task, `--help` shows the options of the key None.
     """
 
-    others = {None: tuple(FILE_OPTIONS)}
+    others = {None: tuple(list_fields(FileOptions))}
     task: str | None = task_option()
     conditions = (
         Condition(
@@ -150,19 +155,21 @@ class TaskOptions(AllOptions):
         if key in others:
             shown = {
                 name: next(
-                    e.options[name] for e in TASKS.values() if name in e.options
+                    entry.fields[name]
+                    for entry in TASKS.values()
+                    if name in entry.fields
                 )
                 for name in others[key]
             }
         elif task.endswith(".py"):
-            shown = FILE_OPTIONS
+            shown = list_fields(FileOptions)
         else:
-            shown = find_task(task).options
+            shown = find_task(task).fields
         texts = dict.fromkeys(OPTIONS)
-        for name, (default, text, *_) in shown.items():
-            texts[name] = text
-            if default is not None:
-                texts[name] += f" Default: {default}."
+        for name, field in shown.items():
+            texts[name] = field.option.help
+            if field.option.default is not None:
+                texts[name] += f" Default: {field.option.default}."
         return texts
 
 
@@ -189,16 +196,18 @@ def task_from_flags(values, task=None):
         if not separator:
             raise InputError(f"--option={text}: expected NAME=VALUE")
         chosen[name] = value
-    unknown = sorted(chosen.keys() - entry.options.keys())
+    unknown = sorted(chosen.keys() - entry.fields.keys())
     if unknown:
-        owners = [n for n in TASKS if unknown[0] in TASKS[n].options]
+        owners = [
+            n for n in TASKS if unknown[0] in list_fields(TASKS[n].options)
+        ]
         owners = f" It is for {', '.join(owners)}." if owners else ""
         raise InputError(
             f"--{unknown[0]} does nothing for the task {task}.{owners} Options "
-            f"of {task}: {', '.join(entry.options) or 'none'}"
+            f"of {task}: {', '.join(entry.fields) or 'none'}"
         )
     options = {
-        name: convert(f"--{name}", value, entry.options[name].default)
+        name: convert(f"--{name}", value, entry.fields[name].kind)
         for name, value in chosen.items()
     }
     made = entry.make(**options)
@@ -312,7 +321,7 @@ def complete_flags(values):
         return
     # Do not copy long_text: it would count as set by the user and replace the
     # value in the model's folder.
-    names = {"task", *TASKS[task].options} - {"long_text"}
+    names = {"task", *TASKS[task].fields} - {"long_text"}
     for name in names:
         if name in settings and not values[name].present:
             values[name].value = settings[name]
@@ -394,24 +403,20 @@ def load_task_class(path):
     return classes[0]
 
 
-def convert(flag, value, default):
-    """Return an option's value; convert a string to the type of `default`.
-
-    If `default` is None, a string stays a string.
+def convert(flag, value, kind):
+    """Return an option's value; convert a string to the type `kind`.
 
     Raises:
         InputError: the value cannot be converted.
     """
-    if not isinstance(value, str) or default is None:
+    if not isinstance(value, str):
         return value
-    if isinstance(default, bool):
+    if kind is bool:
         choices = {"true": True, "false": False}
         if value.lower() not in choices:
             raise InputError(f"{flag}={value}: expected true or false")
         return choices[value.lower()]
     try:
-        return type(default)(value)
+        return kind(value)
     except ValueError:
-        raise InputError(
-            f"{flag}={value}: expected {type(default).__name__}"
-        ) from None
+        raise InputError(f"{flag}={value}: expected {kind.__name__}") from None

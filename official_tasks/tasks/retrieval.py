@@ -1,5 +1,6 @@
 """Base class of tasks that rank passages, and the cross-encoder task."""
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -11,20 +12,23 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    fill_options,
     list_metrics,
 )
 from official_tasks.tasks.encoding import encode_texts
 from official_tasks.tasks.forms.delimited import add_ids, write_csv
 from official_tasks.tasks.pairs import (
-    PAIR_OPTIONS,
+    PairOptions,
     PairTable,
     parse_numbers,
 )
-from official_tasks.tasks.source import RECIPE_OPTIONS, Problem
+from official_tasks.tasks.source import Problem, RecipeOptions
 
 CUTOFFS = (1, 10)  # values of k in recall at k
-RANK_OPTIONS = {**PAIR_OPTIONS, **RECIPE_OPTIONS}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankOptions(PairOptions, RecipeOptions):
+    """Options of `rank_task`."""
 
 
 class RetrievalTask(Problem):
@@ -128,8 +132,8 @@ class RetrievalTask(Problem):
 
 
 def rank_task(**options):
-    """Return the task "rank"; its options are `RANK_OPTIONS`."""
-    chosen = fill_options(RANK_OPTIONS, options)
+    """Return the task "rank"; its options are `RankOptions`."""
+    chosen = RankOptions(**options)
     source = PairTable("rank", chosen)
     has_others = source.label_column or len(source.text_columns) > 2
     if "train" in source.files and not has_others:

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import dataclasses
 import glob
 import os
 from pathlib import Path
@@ -10,36 +11,50 @@ from bert_keras.data.data_sets import is_data_set, parse_data_set
 from bert_keras.errors import InputError
 from bert_keras.files import split_paths
 from bert_keras.modeling.recipes import find_recipe
+from official_tasks.options import option
 from official_tasks.tasks.base import (
     Defaults,
     Examples,
-    Option,
     Task,
     require_labels,
 )
 from official_tasks.tasks.forms.text_files import require_file
 
-FILE_OPTIONS = {
-    "data_dir": Option(
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """Files of an official task; see `Official`."""
+
+    data_dir: str | None = option(
         None,
         "Folder of the official files, or a data set, tfds:NAME or hf:NAME. "
         "Default for GLUE, SQuAD, conll2003 and wikiann, if no file is given: "
         "the data set of TensorFlow Datasets.",
-    ),
-    "train": Option(None, "Training file; separate several files by commas."),
-    "dev": Option(None, "File to score on."),
-    "test": Option(None, "File to predict."),
-}
-RECIPE_OPTIONS = {
-    "recipe": Option(
+    )
+    train: str | None = option(
+        None, "Training file; separate several files by commas."
+    )
+    dev: str | None = option(None, "File to score on.")
+    test: str | None = option(None, "File to predict.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """A frozen encoder and a head on its features; see `Problem`."""
+
+    recipe: str | None = option(
         None,
         "Freeze the encoder; one dense layer reads the features of these "
         "layers: last, concat_last_four, sum_last_four, concat:-1,-2, ...",
-    ),
-    "pooling": Option(
+    )
+    pooling: str | None = option(
         None, "mean, max, cls, last: pooling of the features of --recipe."
-    ),
-}
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfficialOptions(FileOptions, RecipeOptions):
+    """Options of an official task whose head may read features."""
 
 
 class Source(abc.ABC):

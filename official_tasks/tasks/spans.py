@@ -1,5 +1,6 @@
 """Extractive question answering: spans of a context, or "no answer"."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -7,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError, format_count
+from official_tasks.options import option
 from official_tasks.tasks import metrics
 from official_tasks.tasks.answers import Answer, best_answer
 from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    Option,
     list_metrics,
 )
 from official_tasks.tasks.character_spans import from_utf16
@@ -22,14 +23,20 @@ from official_tasks.tasks.forms.text_files import read_json
 from official_tasks.tasks.source import Problem
 
 QUESTION_LENGTH = 64  # maximum number of tokens, as in the original
-SPAN_OPTIONS = {
-    "stride": Option(128, "Tokens between the starts of successive windows."),
-    "null_threshold": Option(
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanOptions:
+    """Windows of a long context, and the score of no answer."""
+
+    stride: int = option(
+        128, "Tokens between the starts of successive windows."
+    )
+    null_threshold: float = option(
         0.0,
         "Predict 'no answer' if its score exceeds the best answer's score by "
         "more than this number. A trained model may have another default.",
-    ),
-}
+    )
 
 
 class Question(NamedTuple):

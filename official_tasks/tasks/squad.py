@@ -1,15 +1,17 @@
 """SQuAD 1.1 and 2.0, and data sets in their form, such as TriviaQA."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import encodable
-from official_tasks.tasks.base import Defaults, Option
+from official_tasks.options import option
+from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.forms.text_files import read_json
-from official_tasks.tasks.source import FILE_OPTIONS, Official
-from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
+from official_tasks.tasks.source import FileOptions, Official
+from official_tasks.tasks.spans import Question, SpanOptions, SpanTask
 
 
 def read_squad(row, path, split, notes):
@@ -135,13 +137,14 @@ TRIVIA_QA = SquadRow(
 )
 ROWS = (SQUAD_1, SQUAD_2, TRIVIA_QA)
 
-SQUAD_OPTIONS = {
-    **FILE_OPTIONS,
-    **SPAN_OPTIONS,
-    "null_odds": Option(
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadOptions(FileOptions, SpanOptions):
+    """Options of SQuAD and TriviaQA."""
+
+    null_odds: str | None = option(
         None, "File null_odds.json of the run that wrote --predictions."
-    ),
-}
+    )
 
 
 def squad_task(

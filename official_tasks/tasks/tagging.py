@@ -1,5 +1,6 @@
 """Task that labels words, for example with named entities."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,11 +10,11 @@ import numpy as np
 
 from bert_keras.errors import InputError, format_count
 from bert_keras.text.labels import OUTSIDE
+from official_tasks.options import option
 from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    Option,
     list_metrics,
     require_labels,
 )
@@ -29,38 +30,44 @@ from official_tasks.tasks.conll import (
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.forms.cells import read_index
 from official_tasks.tasks.metrics import entity_scores, probabilities
-from official_tasks.tasks.source import FILE_OPTIONS, Official, Problem
+from official_tasks.tasks.source import FileOptions, Official, Problem
 
 LSTM_DIM = 768  # width in each direction; the paper, section 5.3
 AROUND = 12  # words on each side of a mistake in the report
-FEATURE_OPTIONS = {
-    "recipe": Option(
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureOptions:
+    """A tagger on the features of a frozen encoder."""
+
+    recipe: str | None = option(
         None,
         "Freeze the encoder; two bidirectional LSTMs read the features of "
         "these layers: last, concat_last_four, sum_last_four, concat:-1,-2, "
         "...",
-    ),
-    "lstm_dim": Option(
+    )
+    lstm_dim: int = option(
         LSTM_DIM, "Width of each LSTM of --recipe, in each direction."
-    ),
-}
-TAG_OPTIONS = {
-    **FILE_OPTIONS,
-    "document_context": Option(
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagOptions(FileOptions, FeatureOptions):
+    """Options of an official tagging task."""
+
+    document_context: bool = option(
         False, "Let each word see the other sentences of its document."
-    ),
-    "words": Option(
+    )
+    words: str | None = option(
         None,
         "Column of words: its number, from 1, or its name in the first line. "
         "By default the first.",
-    ),
-    "tags": Option(
+    )
+    tags: str | None = option(
         None,
         "Column of labels: its number, from 1, or its name in the first line. "
         "By default the last.",
-    ),
-    **FEATURE_OPTIONS,
-}
+    )
 
 
 def tag_task(

@@ -22,7 +22,7 @@ class WordTable(Table):
     """Table of words and labels, with a sentence or a word in each row.
 
     Args:
-        options: values of `TAGS_OPTIONS`.
+        options: `TagsOptions`.
     """
 
     def __init__(self, options):
@@ -94,7 +94,7 @@ class SpanTable(Table):
     """Table of texts with character spans.
 
     Args:
-        options: values of `TAGS_OPTIONS`.
+        options: `TagsOptions`.
     """
 
     def __init__(self, options):

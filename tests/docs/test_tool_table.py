@@ -94,7 +94,7 @@ def test_what_tools_write_is_read_by_the_flags_of_the_table(tmp_path):
         options = dict(w[2:].split("=", 1) for w in shlex.split(row))
         entry, name = TASKS[options.pop("task")], options["train"]
         options["max_score"] = float(options.get("max_score", 1))
-        options = {k: v for k, v in options.items() if k in entry.options}
+        options = {k: v for k, v in options.items() if k in entry.fields}
         options["dev"] = options["train"]
         for key in {"train", "dev", "queries", "passages"} & options.keys():
             options[key] = str(tmp_path / options[key])

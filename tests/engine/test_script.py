@@ -1,5 +1,7 @@
 """Help, flags and filtered TensorFlow messages, shared by all scripts."""
 
+import dataclasses
+import math
 import os
 import re
 import signal
@@ -8,9 +10,12 @@ import sys
 from fnmatch import fnmatch
 
 import pytest
+from absl import flags
 
-from official_tasks import loading, progress, script
+from bert_keras import InputError
+from official_tasks import loading, options, progress, script
 from tests.support.run_script import ROOT, run_script
+from tests.support.script_flags import parse_flags
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 RETRIEVAL = {"text", "queries", "recall_at", "separator"}
@@ -54,6 +59,51 @@ def test_help_shows_the_flags_of_the_task(tmp_path, words, shown, hidden):
     assert not hidden & {*names}
     _, _, training = done.stdout.partition("\ntraining:\n")
     assert ("--lora_rank" in training) == (script == "finetune")
+
+
+def test_help_has_groups_and_the_range_of_each_number(tmp_path):
+    words = ("-m", "official_tasks.pretrain", "--help")
+    _, *parts = re.split(
+        r"^(flags|model|data|phase 2|devices):$",
+        run_script(*words, folder=tmp_path).stdout,
+        flags=re.MULTILINE,
+    )
+    groups = dict(zip(parts[::2], parts[1::2], strict=True))
+    for title, name in {
+        "flags": "--steps",
+        "model": "--num_layers",
+        "data": "--mask_rate",
+        "phase 2": "--phase_2_steps",
+        "devices": "--tpu",
+    }.items():
+        assert f"\n  {name}: " in groups[title]
+    dropout = groups["model"].partition("--dropout: ")[2].split("\n")
+    assert dropout[1:3] == [
+        "    (default: '0.1')",
+        "    (a number from 0 to below 1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "inside", "outside"),
+    [
+        ({"at_least": 0}, [0, 3], [-1, 0.5, math.inf]),
+        ({"at_least": 1, "at_most": 3}, [1, 3], [0, 4]),
+        ({"more_than": 2}, [3], [2]),
+        ({"at_least": 1, "below": 3}, [1, 2], [0, 3]),
+    ],
+)
+def test_flags_and_python_have_the_same_range(more, inside, outside):
+    field = ("x", int, options.option(inside[0], "", **more))
+    cls = dataclasses.make_dataclass("A", [field], kw_only=True)
+    for value in inside:
+        options.check(cls(x=value))
+        assert parse_flags(cls, [f"--x={value}"]).x == value
+    for value in outside:
+        with pytest.raises(InputError, match=f"`x` is {value}; expected a who"):
+            options.check(cls(x=value))
+        with pytest.raises(flags.Error, match="--x=.*: "):
+            parse_flags(cls, [f"--x={value}"])
 
 
 @pytest.mark.parametrize(

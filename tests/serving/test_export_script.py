@@ -149,13 +149,12 @@ def test_messages_have_arguments_that_are_flags_in_backquotes():
         for path in (ROOT / folder).rglob("*.py")
         if not {"benchmark", "maintenance"} & {*path.parts}
     ]
-    # Fields of dataclasses of options, and keys of tables of `Option`.
-    defined = r'^    (\w+): .* = (?:options?[.\w]*|_\w+)\(|"(\w+)": Option\('
+    # Fields of dataclasses of options.
+    defined = r"^    (\w+): .* = (?:options?[.\w]*|_\w+)\("
     names = set()
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        found = re.findall(defined, text, re.MULTILINE)
-        names |= {name for pair in found for name in pair if name}
+        names |= {*re.findall(defined, text, re.MULTILINE)}
     # A name that is not in backquotes, not a flag, and not part of a path. A
     # name without underscore may be another word, except at the beginning.
     long_names = "|".join(name for name in names if "_" in name)

@@ -1,5 +1,6 @@
 """Tasks by name and from flags; the scripts `evaluate` and `predict`."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,8 +15,8 @@ from bert_keras.run_folder import RunFolder
 from official_tasks import evaluate, predict, progress
 from official_tasks.engine import scoring
 from official_tasks.engine.models import load_model
+from official_tasks.options import option
 from official_tasks.tasks import glue, registry
-from official_tasks.tasks.base import Option
 from official_tasks.tasks.embedding import embed_task
 from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.own_tasks import (
@@ -154,15 +155,19 @@ def test_the_runs_options_apply_to_its_task_in_every_spelling(
 
 
 OWN = """
-from official_tasks.tasks.base import Option, Task
+import dataclasses
+from official_tasks.options import option
+from official_tasks.tasks.base import Task
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MineOptions:
+    rows: int = option(5, "Rows.")
+    fast: bool = option(False, "Fast.")
+    data_dir: str | None = option(None, "Data.")
 
 class Mine(Task):
     name = "mine"
-    options = {
-        "rows": Option(5, "Rows."),
-        "fast": Option(False, "Fast."),
-        "data_dir": Option(None, "Data."),
-    }
+    options = MineOptions
 
     def __init__(self, rows=5, fast=False, data_dir=None):
         self.rows, self.fast, self.data_dir = rows, fast, data_dir
@@ -420,7 +425,8 @@ def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
 
 
 def test_an_option_has_one_type_in_all_tasks():
-    other = registry.Entry(glue_task, {"stride": Option(0.5, "")})
+    cls = dataclasses.make_dataclass("A", [("stride", float, option(0.5, ""))])
+    other = registry.Entry(glue_task, cls)
     tasks = {**registry.TASKS, "other": other}
     with pytest.raises(TypeError, match="--stride has several types"):
         registry.make_options(tasks)

@@ -389,7 +389,8 @@ def test_every_option_of_a_task_reaches_the_task(
 ):
     entry, made = registry.TASKS[name], types.SimpleNamespace(name=name)
     given = {}
-    for option, (default, *_) in entry.options.items():
+    for option, field in entry.fields.items():
+        default = field.option.default
         if isinstance(default, bool):
             given[option] = not default
         elif isinstance(default, int | float):
