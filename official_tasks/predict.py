@@ -66,7 +66,7 @@ def _reads_tables(values):
     if _has_task(values):
         return True  # `predict_task` checks the task
     paths = files.find(values.input) or [values.input]
-    kinds = {prediction.find_kind(path, values.format) for path in paths}
+    kinds = {prediction.find_kind(path, values.input_format) for path in paths}
     return "lines" not in kinds
 
 
@@ -86,7 +86,7 @@ class Options(registry.TaskOptions):
         "--task: folder of the prediction files.",
     )
     overwrite: bool = options.overwrite()
-    format: str | None = option(
+    input_format: str | None = option(
         None,
         "Format of --input. By default, the file's ending decides. A pipe or "
         "an unknown ending means lines, one text each.",
@@ -116,7 +116,14 @@ class Options(registry.TaskOptions):
     )
     conditions = (
         Condition(
-            ("input", "format", "signature", "columns", "batch_size", "beam"),
+            (
+                "input",
+                "input_format",
+                "signature",
+                "columns",
+                "batch_size",
+                "beam",
+            ),
             "without --task, --test and --data_dir, which name a task's files",
             lambda v: not _has_task(v),
         ),
@@ -188,18 +195,20 @@ def _answer(values):
         prediction.check_kept(entry, columns, values.keep)
     notes: list[str] = []
     names = [*columns, *values.keep, *entry["input_order"]]
-    ids = prediction.find_id(paths, values.format, names)
+    ids = prediction.find_id(paths, values.input_format, names)
     kept = [*values.keep, *ids]
     dialect = make_dialect(values.separator, values.encoding)
     separator = None
     if values.output.lower().endswith(".csv"):
         separator = dialect.separator
-        kinds = {prediction.find_kind(path, values.format) for path in paths}
+        kinds = {
+            prediction.find_kind(path, values.input_format) for path in paths
+        }
         if "csv" not in kinds:
             dialect = dialect._replace(separator=None)
     answers = Answers(served, name, values.keep, values.batch_size)
     wanted = (
-        values.format,
+        values.input_format,
         [*columns, *kept],
         [*prediction.list_types(entry), *(False for _ in kept)],
         dialect,

@@ -1,6 +1,6 @@
 """Publishes a trained model on the Hugging Face Hub, with a model card.
 
-    bert-keras publish --model=runs/reviews --name=your-name/reviews
+    bert-keras publish --model=runs/reviews --repo_id=your-name/reviews
 
 In: the folder of a run, or a model folder; an account's token, from
 `hf auth login` or HF_TOKEN. Out: the address of the commit. transformers and
@@ -37,7 +37,7 @@ class Options:
     """Options of this script."""
 
     model: str = option(help="Folder of a run, or a model folder.")
-    name: str = option(help="Repository on the Hub, org/name.")
+    repo_id: str = option(help="Repository on the Hub, org/name.")
     license: str | None = option(
         None, "License of the weights, such as apache-2.0."
     )
@@ -77,7 +77,7 @@ def main(values):
         base = origin.removeprefix("hf://").partition("@")[0]
     card = publishing.model_card(
         model,
-        values.name,
+        values.repo_id,
         license=values.license,
         base_model=base,
         **describe_run(values.model, values.limits),
@@ -87,7 +87,7 @@ def main(values):
             values.output,
             model,
             preprocess,
-            values.name,
+            values.repo_id,
             card,
             values.overwrite,
         )
@@ -96,7 +96,7 @@ def main(values):
     address = publishing.push_to_hub(
         model,
         preprocess,
-        values.name,
+        values.repo_id,
         card=card,
         private=values.private,
         revision=values.revision,

@@ -49,8 +49,8 @@ class Options:
     port: int = option(
         8501, "Port; 0 for a free one.", at_least=0, at_most=65535
     )
-    max_rows: int = option(64, "Maximum rows of a request.", at_least=1)
-    max_bytes: int = option(
+    max_request_rows: int = option(64, "Maximum rows of a request.", at_least=1)
+    max_request_bytes: int = option(
         131_072, "Maximum bytes of all texts of a request.", at_least=1
     )
 
@@ -126,7 +126,7 @@ def _make_server(values):
     app = create_app(
         served,
         values.name,
-        Limits(values.max_rows, values.max_bytes),
+        Limits(values.max_request_rows, values.max_request_bytes),
         LOOPBACK if is_local else ["*"],
     )
     # Keep half of the files free, because a burst of connections opens more.

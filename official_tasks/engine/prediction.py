@@ -192,13 +192,13 @@ def _read_file(path, kind, wanted, dialect, notes):
         raise InputError(
             f"{path} is read as one text a line, but the columns "
             f"{' and '.join(columns)} are needed. Name a .csv, .tsv, .jsonl or "
-            ".parquet file, or set --format to csv, tsv or jsonl."
+            ".parquet file, or set --input_format to csv, tsv or jsonl."
         )
     if kind == "lines" and dialect.separator:
         raise InputError(
             "--separator is for CSV, but the input is read as one text a line. "
             "Leave --separator out, or name a .csv file. With predict, "
-            "--format=csv works too."
+            "--input_format=csv works too."
         )
     if kind == "columns":
         yield from _read_table(path, None, None, wanted, dialect, notes)

@@ -210,7 +210,7 @@ def test_a_pipe_or_a_data_set_is_refused(
         classifier_export,
         inputs / "c.jsonl",
         output,
-        *(flag, "--format=jsonl"),
+        *(flag, "--input_format=jsonl"),
         beam=DIRECT,
     )
     assert done.returncode == 2

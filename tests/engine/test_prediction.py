@@ -760,7 +760,8 @@ def test_no_input_is_a_file_that_the_command_writes(
     path.write_text("text\nwell\n")
     done = call_script(
         *("-m", "official_tasks.predict", f"--model={classifier_export}"),
-        *(f"--input={path}", "--format=csv", "--output=z.csv", "--overwrite"),
+        *(f"--input={path}", "--input_format=csv"),
+        *("--output=z.csv", "--overwrite"),
         folder=tmp_path,
     )
     assert done.returncode == 2 and "is an input" in done.stderr

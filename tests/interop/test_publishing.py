@@ -297,7 +297,7 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     settings |= {"train": "/home/me/train.csv", "epochs": 3.0}
     (run / "run.json").write_text(json.dumps({"settings": settings}))
     read_first, publish = commands_of("docs/publishing.md", "publish.py")
-    given = (f"--model={run}", "--name=org/toy", "--license=mit")
+    given = (f"--model={run}", "--repo_id=org/toy", "--license=mit")
     given += ("--limits=English only.",)
     written = call_script(
         *read_first, *given, f"--output={tmp_path / 'card'}", folder=tmp_path

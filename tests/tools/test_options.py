@@ -63,7 +63,7 @@ from tools import (
 )
 
 REQUIRED = {
-    *("data", "init", "input", "model", "name", "output", "source", "table"),
+    *("data", "init", "input", "model", "output", "repo_id", "source", "table"),
     *("train", "vocabulary"),
 }
 TEXT = {
@@ -158,8 +158,8 @@ OPTIONS = {
         "name": "n",
         "host": "0.0.0.0",
         "port": 1,
-        "max_rows": 2,
-        "max_bytes": 3,
+        "max_request_rows": 2,
+        "max_request_bytes": 3,
     },
     finetune: {
         "task": "regress",
@@ -226,7 +226,7 @@ OPTIONS = {
         "input": "texts.tsv",
         "output": "answers.csv",
         "overwrite": True,
-        "format": "csv",
+        "input_format": "csv",
         "signature": "s",
         "columns": ("a", "b"),
         "keep": ("c", "d"),
@@ -313,7 +313,7 @@ OPTIONS = {
     },
     publish: {
         "model": "m",
-        "name": "org/toy",
+        "repo_id": "org/toy",
         "license": "mit",
         "limits": "English only.",
         "private": True,

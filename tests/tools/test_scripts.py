@@ -410,7 +410,7 @@ tools/export.py --model=runs/yours/model --output=runs/yours/model
 tools/convert_checkpoint.py --source=runs/huggingface
     --output=runs/huggingface --overwrite
 tools/publish.py --model=runs/yours/model --output=runs/yours/model
-    --name=o/m --overwrite
+    --repo_id=o/m --overwrite
 -m official_tasks.pretrain --data=runs/data --output=runs/data
 -m official_tasks.pretrain --data=runs/data --init=runs/yours/model
     --output=runs/yours/model
@@ -665,8 +665,8 @@ WITHOUT_EFFECT = [
     (PREDICT, "--input=in.csv", "--split=dev"),
     (PREDICT, "--data_dir=glue", "--input=in.csv"),
     (PREDICT, "--input=in.txt", "--columns=review"),
-    ("tools.publish --model=m --name=o/m", "--output=o", "--private"),
-    ("tools.publish --model=m --name=o/m", "", "--overwrite"),
+    ("tools.publish --model=m --repo_id=o/m", "--output=o", "--private"),
+    ("tools.publish --model=m --repo_id=o/m", "", "--overwrite"),
 ]
 
 

@@ -190,7 +190,7 @@ ROWS = {
         "questions of SQuAD to answers",
         bert_keras=_predict(
             *("spans", "answer", "jsonl", "--input={questions}"),
-            "--format=jsonl",
+            "--input_format=jsonl",
         ),
         transformers=(
             "{here}/trainer.py --task=squad1 --epochs=0 --train= "
