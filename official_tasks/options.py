@@ -179,9 +179,7 @@ class StepOptions:
         group="devices",
     )
     save_every: int = option(
-        1000,
-        "Steps between checkpoints, from which a run resumes.",
-        at_least=1,
+        1000, "Steps between checkpoints, from which a run resumes.", at_least=1
     )
 
 

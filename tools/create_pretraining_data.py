@@ -113,9 +113,7 @@ class Options(options.CorpusOptions, RuleOptions):
             lambda v: v.held_out is None,
         ),
         Condition(
-            ("workers", "held_out"),
-            "without --beam",
-            lambda v: v.beam is None,
+            ("workers", "held_out"), "without --beam", lambda v: v.beam is None
         ),
         Condition(
             (*options.list_fields(RuleOptions), "copies", "seed"),

@@ -115,9 +115,7 @@ class Hyperparameters(options.StepOptions):
         "feed_forward.",
     )
     freeze_layers: int | None = _option(
-        None,
-        "Freeze the embeddings and this many lowest layers.",
-        at_least=0,
+        None, "Freeze the embeddings and this many lowest layers.", at_least=0
     )
     rematerialize: bool = _option(
         False,
