@@ -1,10 +1,11 @@
 """Callback that ends a run whose gradients stay infinite or NaN."""
 
 import logging
+import math
 
 import keras
 
-from bert_keras.errors import InputError, format_count
+from bert_keras.errors import format_count
 from bert_keras.training.optimizers import AdamW
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,8 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     of an execution, so a run may end later.
 
     In float16, Keras skips such steps itself and does not count them. The run
-    then ends when Keras has lowered the loss scale below `LEAST_SCALE`.
+    then ends when Keras has lowered the loss scale below `LEAST_SCALE`. Other
+    optimizers skip no step, so the run ends when the loss is not finite.
     """
 
     def __init__(self):
@@ -44,12 +46,9 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         optimizer = self.model.optimizer
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-        if not isinstance(optimizer, AdamW):
-            raise InputError(
-                "StopWhenNotFinite needs an optimizer that counts skipped "
-                f"steps; got {type(optimizer).__name__}. Compile the model "
-                "with adamw or lamb of bert_keras."
-            )
+        self._skips = isinstance(optimizer, AdamW) or hasattr(
+            self.model.optimizer, "dynamic_scale"
+        )
         # An earlier `fit`, or the run before a resume, has warned of these. An
         # optimizer gets its variables when it is built.
         self._counts = optimizer
@@ -67,15 +66,22 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self._unchecked += batch + 1 - self._seen
         self._seen = batch + 1
         if self._unchecked >= IN_A_ROW:
-            self._check()
+            self._check(logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._check()
+        self._check(logs)
         if logs is not None:
             logs["skipped_steps"] = float(self._known)
 
-    def _check(self):
+    def _check(self, logs):
         self._unchecked = 0
+        loss = float((logs or {}).get("loss", 0.0))
+        if not (self._skips or math.isfinite(loss)):
+            raise NotFiniteError(
+                f"The loss is {loss}, and the optimizer has applied its "
+                "gradients. Train again with a lower learning rate, or with "
+                "adamw or lamb, which skip such steps."
+            )
         skipped = self._read("skipped_steps")
         in_row = self._read("skipped_in_row")
         if skipped > self._known:
