@@ -218,6 +218,19 @@ def test_an_optimizer_of_keras_is_a_row_of_the_table(
             step(optimizer="sgd", **changed)
 
 
+def test_a_run_with_an_optimizer_of_keras_ends_and_is_scored(
+    place, task, tmp_path, monkeypatch, eagerly
+):
+    monkeypatch.setitem(OPTIMIZERS, "sgd", lambda: make_sgd)
+    arguments = {**QUICK, "epochs": 1, "optimizer": "sgd"}
+    results = finetuning.run(
+        task, place / "init", tmp_path / "run", **arguments
+    )
+    assert math.isfinite(results["curve"][-1]["loss"])
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["settings"]["optimizer"] == "sgd"
+
+
 def test_micro_batches_and_second_computations_change_no_number(
     step, monkeypatch
 ):
