@@ -1,7 +1,6 @@
 """Files, functions, flags, links and menu entries in the pages exist."""
 
 import ast
-import dataclasses
 import re
 
 import pytest
@@ -138,10 +137,15 @@ def test_slow_tests_that_pages_name_exist():
 
 def test_the_limits_are_those_of_the_code():
     import bert_keras.serving.server as limits
+    from official_tasks.options import list_fields
+    from tools import serve
 
     page = PAGES["docs/serving.md"]
-    flags = dataclasses.asdict(limits.Limits())
-    for name, limit in flags.items():
+    fields = list_fields(serve.Options)
+    for name in ("max_request_rows", "max_request_bytes"):
+        limit = fields[name].option.default
         assert f"`--{name}` ({limit:,})" in page
+        field = name.replace("_request", "")
+        assert getattr(limits.Limits(), field) == limit
     assert f"{limits.MAX_VALUES:,} values in an output" in page
     assert f"over {limits.BODY_SECONDS} s 408" in page
