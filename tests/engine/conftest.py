@@ -28,10 +28,10 @@ def task(place):
 
 
 @pytest.fixture(scope="session")
-def whole(place, task):
-    """Results of a run of three epochs in the folder whole/ of `place`."""
-    run = place / "whole"
-    return finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+def whole(place, task, tmp_path_factory):
+    """The folder and the results of a run of three epochs."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    return run, finetuning.run(task, place / "init", run, epochs=3, **QUICK)
 
 
 @pytest.fixture

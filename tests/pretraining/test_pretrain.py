@@ -252,8 +252,9 @@ def test_a_remote_run_on_remote_data_is_resumed_with_the_same_bits(
     assert logged(results) == logged(finished[1])
 
 
-def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
-    folder, results = finished
+def test_a_run_is_resumed_with_its_settings_and_data_alone(tmp_path):
+    data, folder = write_data(tmp_path / "data"), tmp_path / "run"
+    results = runner.run(data, folder, **SMALLEST)
     with pytest.raises(InputError, match="phase_2_steps was 4 and is now 5"):
         runner.run(data, folder, **{**SMALLEST, "phase_2_steps": 5})
     longer = {**SMALLEST, "steps": SMALLEST["steps"] + 1}

@@ -44,36 +44,40 @@ def task(place):
 
 
 @pytest.fixture(scope="module")
-def results(place, task):
-    """Results of the call in the guide, with other folders and settings."""
+def run(place, task, tmp_path_factory):
+    """Folder and results of the guide's call, with other settings."""
+    folder = tmp_path_factory.mktemp("run") / "run"
     settings = {"epochs": 6, "batch_size": 8, "learning_rate": 1e-2}
     call = CALL.replace("runs/pretrain/model", str(place / "init"))
-    call = call.replace('"runs/mine"', f'"{place}/run", **settings')
+    call = call.replace('"runs/mine"', f'"{folder}", **settings')
     names = {"Reviews": lambda data_dir: task, "settings": settings}
     exec(call, names)
-    return names["results"]
+    return folder, names["results"]
 
 
-def test_it_learns_and_its_predictions_are_written(place, results):
+def test_it_learns_and_its_predictions_are_written(run):
+    folder, results = run
     assert results["accuracy"] > 0.9
     assert len(results["curve"]) == 6
-    written = json.loads((place / "run" / "results.json").read_text())
+    written = json.loads((folder / "results.json").read_text())
     assert written["accuracy"] == results["accuracy"]
-    answers = place / "run" / "predictions" / "answers.json"
+    answers = folder / "predictions" / "answers.json"
     assert len(json.loads(answers.read_text())) == 40
 
 
-def test_the_model_reloads_with_its_head(place, task, results):
+def test_the_model_reloads_with_its_head(task, run):
     from bert_keras import BertPreprocessor
 
-    model = load_model(task, place / "run")
-    preprocess = BertPreprocessor.from_preset(place / "run" / "model")
+    folder, results = run
+    model = load_model(task, folder)
+    preprocess = BertPreprocessor.from_preset(folder / "model")
     dev = task.read("dev")
     predictions = Predictor(model)(task.encode(dev, preprocess))
     assert task.score(dev, predictions)["accuracy"] == results["accuracy"]
 
 
-def test_the_best_weights_are_those_of_the_best_epoch(results):
+def test_the_best_weights_are_those_of_the_best_epoch(run):
+    _, results = run
     best = max(line["val_accuracy"] for line in results["curve"])
     assert results["accuracy"] == best
     first = next(
@@ -102,14 +106,15 @@ ERRORS = {
 
 
 @pytest.fixture(scope="module")
-def errors(place):
+def errors(place, tmp_path_factory):
     """A task whose metric is an error, from a file."""
     text = TASK
     for old, new in ERRORS.items():
         assert old in text
         text = text.replace(old, new)
-    (place / "errors.py").write_text(text)
-    return load_task_class(str(place / "errors.py"))(data_dir=str(place))
+    path = tmp_path_factory.mktemp("errors") / "errors.py"
+    path.write_text(text)
+    return load_task_class(str(path))(data_dir=str(place))
 
 
 def test_the_best_weights_of_an_error_have_the_lowest(place, errors, tmp_path):

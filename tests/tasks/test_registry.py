@@ -241,7 +241,8 @@ def run(script, *words):
         script.main(parse(*words, cls=script.Options))
 
 
-def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
+def test_scripts_evaluate_and_predict_a_task(place, tmp_path, monkeypatch):
+    place = shutil.copytree(place, tmp_path / "place")
     monkeypatch.chdir(place)
     rte = ("--task=rte", "--data_dir=glue")
     with eager_functions():

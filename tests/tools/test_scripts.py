@@ -29,10 +29,8 @@ SUBJECTS = {
 NAMES = "Ada Ben Cleo Dora Emil Fay Gus Hana Ivo Jana Karl Lena".split()
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """Folder: text files on two subjects, two CSV files of sentences."""
-    folder = tmp_path_factory.mktemp("toy")
+def write_toy(folder):
+    """Write text files on two subjects, and two CSV files of sentences."""
     (folder / "books").mkdir()
     rows = [("text", "label")]
     for number in range(24):
@@ -48,7 +46,6 @@ def toy(tmp_path_factory):
     for name in ("yours.csv", "new.csv"):
         with open(folder / name, "w", newline="") as file:
             csv.writer(file).writerows(rows)
-    return folder
 
 
 # Script -> flags appended to its README command, so that it takes seconds.
@@ -76,8 +73,10 @@ def readme_commands():
 
 
 @pytest.fixture(scope="module")
-def job(toy):
+def job(tmp_path_factory):
     """The `runs` folder after the README's commands at toy size."""
+    folder = tmp_path_factory.mktemp("job")
+    write_toy(folder)
     commands = readme_commands()
     assert commands.keys() == SMALLER.keys()
     # Keep the order of `SMALLER`: `finetune` needs the model of `pretrain`.
@@ -85,9 +84,9 @@ def job(toy):
     job = [commands[name] for name in SMALLER if name != "serve"]
     script, *words = CONVERT.split()
     for command in [*job, [ROOT / script, *words]]:
-        done = call_script(*command, folder=toy)
+        done = call_script(*command, folder=folder)
         assert done.returncode == 0, done.stderr[-3000:]
-    return toy / "runs"
+    return folder / "runs"
 
 
 def test_the_job_ends_in_a_saved_model_that_reads_raw_text(job):
