@@ -10,9 +10,11 @@ import fcntl
 import gc
 import multiprocessing.process
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import types
 from pathlib import Path
 from unittest import mock
@@ -51,6 +53,23 @@ serving/test_server
 """.split()
 
 
+# Libraries write into these folders, which are in the home by default. They
+# read the variables on import, also on that of another conftest.py.
+CACHES = (
+    "HF_DATASETS_CACHE",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "KERAS_HOME",
+    "TFDS_DATA_DIR",
+    "XDG_CACHE_HOME",  # ONNX Runtime and others
+)
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not IS_WORKER:  # a worker has the variables of the main process
+    CACHE = tempfile.mkdtemp(prefix="caches_")
+    for name in CACHES:
+        os.environ[name] = os.path.join(CACHE, name.lower())
+
+
 def _name(path):
     """Return a test file's path below `tests`, without its extension."""
     return Path(path).relative_to(TESTS).with_suffix("").as_posix()
@@ -63,7 +82,7 @@ def _restore_signals():
     workers of pytest-xdist restore SIGHUP, so that a run survives a logout.
     """
     handlers = {signal.SIGINT: signal.default_int_handler}
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if IS_WORKER:
         handlers[signal.SIGHUP] = signal.SIG_DFL
     for number, handler in handlers.items():
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -73,6 +92,8 @@ def _restore_signals():
 def pytest_configure(config):
     """Set signals, garbage collection, XLA flags and PYTHONPATH for tests."""
     _restore_signals()
+    if not IS_WORKER:
+        config.add_cleanup(lambda: shutil.rmtree(CACHE, ignore_errors=True))
     gc.set_threshold(20_000)  # as the scripts do
     if config.option.markexpr != "long":
         # XLA takes longer to compile a toy model than to run it.
@@ -180,7 +201,7 @@ def made_once(tmp_path_factory):
     The first worker that needs the folder calls `make(folder)`; others wait.
     """
     base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if IS_WORKER:
         base = base.parent  # all workers share this folder
 
     def made(name, make):
