@@ -14,6 +14,7 @@ import nox
 
 nox.options.default_venv_backend = "uv"
 SETUP = Path(__file__).with_name("setup.cfg").read_text(encoding="utf-8")
+FAST = ["-m", "fast and not long"]
 # Install these packages only from wheels. Without this rule, a lowest release
 # that has no wheel for a new Python is compiled for an hour. seqeval has no
 # wheels.
@@ -25,7 +26,7 @@ WHEELS = sorted(set(re.findall(r"([\w.-]+)>=", SETUP)) - {"seqeval"})
     "versions", ["highest", "lowest-direct"], ids=["highest", "lowest"]
 )
 def tests(session, versions):
-    """Run pytest; arguments after `--` replace `-m fast`."""
+    """Run pytest; arguments after `--` replace those of the fast tests."""
     wheels = [word for name in WHEELS for word in ("--only-binary", name)]
     session.install(*wheels, "--resolution", versions, "-e", ".[test]")
-    session.run("python", "-m", "pytest", *(session.posargs or ["-m", "fast"]))
+    session.run("python", "-m", "pytest", *(session.posargs or FAST))

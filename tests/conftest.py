@@ -23,36 +23,6 @@ import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
-# Tests in these files start no process and fit no model, unless marked `long`.
-# The fixture `no_process_no_fit` checks this. `-m fast` collects only these.
-FAST = """
-data/test_corpus data/test_examples data/test_record_files
-data/test_data_refusals data/test_sampling data/test_sentences
-engine/test_task_report interop/test_keras_hub_format interop/test_names
-interop/test_presets interop/test_sentence_transformers modeling/test_encoder
-modeling/test_layers
-serving/test_signatures tasks/test_encoding tasks/test_task_source
-tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
-tasks/test_registry tasks/test_retrieval
-tasks/test_table tasks/test_tagging text/test_masking text/test_packing
-text/test_text_refusals text/test_vocabulary
-text/test_wordpiece tools/test_arrows
-training/test_checkpoint training/test_files training/test_similarity
-""".split()
-# The slowest files run first and the files of FAST last, so that no worker ends
-# long after the others.
-LONGEST = """
-devices/test_devices test_plain_keras serving/test_export tools/test_scripts
-tools/test_benchmark engine/test_finetuning
-serving/test_every_way docs/test_notebook
-golden/test_golden devices/test_jax pretraining/test_model
-pretraining/test_pretrain modeling/test_task_models
-engine/test_hyperparameters modeling/test_pretrainer
-modeling/test_registration tools/test_packaging engine/test_family_runs
-serving/test_server
-""".split()
-
-
 # Libraries write into these folders, which are in the home by default. They
 # read the variables on import, also on that of another conftest.py.
 CACHES = (
@@ -68,11 +38,6 @@ if not IS_WORKER:  # a worker has the variables of the main process
     CACHE = tempfile.mkdtemp(prefix="caches_")
     for name in CACHES:
         os.environ[name] = os.path.join(CACHE, name.lower())
-
-
-def _name(path):
-    """Return a test file's path below `tests`, without its extension."""
-    return Path(path).relative_to(TESTS).with_suffix("").as_posix()
 
 
 def _restore_signals():
@@ -106,23 +71,30 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Ignore the files outside FAST under `-m fast`, to save their imports."""
+    """Ignore files without the mark under `-m "fast and not long"`.
+
+    This saves their imports.
+    """
     is_left_out = (
-        config.option.markexpr == "fast"
+        config.option.markexpr.startswith("fast")
         and collection_path.suffix == ".py"
-        and _name(collection_path) not in FAST
+        and "pytest.mark.fast" not in collection_path.read_text("utf-8")
     )
     return True if is_left_out else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config, items):
-    for item in items:
-        if not item.get_closest_marker("long") and _name(item.path) in FAST:
-            item.add_marker("fast")
-    place = dict.fromkeys(FAST, len(LONGEST) + 1)
-    place |= {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(_name(item.path), len(LONGEST)))
+    """Sort files: `heavy` first and `fast` last.
+
+    So no worker ends long after the others.
+    """
+
+    def place(item):
+        module = item.getparent(pytest.Module)
+        marks = {mark.name for mark in module.iter_markers()}
+        return ("fast" in marks) - ("heavy" in marks)
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish(session):
@@ -152,15 +124,19 @@ def _set_aside(config):
 
 @pytest.fixture(autouse=True)
 def no_process_no_fit(request):
-    """A test marked `fast` fails if it starts a process or fits a model."""
-    if not request.node.get_closest_marker("fast"):
+    """A test marked `fast` fails if it starts a process or fits a model.
+
+    A slow test of the same file may.
+    """
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if "fast" not in marks or "long" in marks:
         yield
         return
 
     def refuse(*_, **__):
         raise AssertionError(
-            "A fast test starts a process or fits a model. Remove its file "
-            "from FAST in tests/conftest.py, or move the test to another file."
+            "A fast test starts a process or fits a model. Remove the mark "
+            "`fast` of its file, or move the test to another file."
         )
 
     places = [(subprocess.Popen, "__init__")]

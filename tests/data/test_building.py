@@ -34,6 +34,8 @@ from tests.support.data_samples import (
 from tests.support.remote_folder import Killed
 from tests.support.run_script import waiting_process
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def small_parts(monkeypatch):

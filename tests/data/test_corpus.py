@@ -18,6 +18,8 @@ from bert_keras.data.corpus import (
 from bert_keras.errors import InputError
 from tests.support.shared_data import shared
 
+pytestmark = pytest.mark.fast
+
 
 def read(source, **arguments):
     return list(read_documents(str(source), Reading(**arguments)))

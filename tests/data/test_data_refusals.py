@@ -24,6 +24,8 @@ from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
 from tests.support.data_samples import corpus, numbers, write_store
 
+pytestmark = pytest.mark.fast
+
 EMPTY = [Document("a", [" "])] * 5
 
 

@@ -9,6 +9,8 @@ from bert_keras.errors import InputError
 from bert_keras.text.masking import generator
 from tests.support.data_samples import write_store
 
+pytestmark = pytest.mark.fast
+
 
 def test_windows_hold_every_unit_once_an_epoch(monkeypatch):
     monkeypatch.setattr("bert_keras.data.examples.CAPACITY", 500)

@@ -14,6 +14,8 @@ from bert_keras.data.shards import write_records
 from bert_keras.errors import InputError
 from tests.support.data_samples import numbers, write_store
 
+pytestmark = pytest.mark.fast
+
 RULES = SamplingRules(64, max_predictions=9)
 
 

@@ -23,6 +23,8 @@ from tests.support.published_rules import (
     shortened,
 )
 
+pytestmark = pytest.mark.fast
+
 # If two samples follow the same rule, 1 of 10,000 tests has a p-value below
 # this number.
 CHANCE = 1e-4

@@ -4,6 +4,8 @@ from bert_keras.data.corpus import Document
 from bert_keras.data.sentences import document_sentences, split_sentences
 from tests.support.shared_data import shared
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     "sentences",

@@ -12,6 +12,8 @@ from tests.support.device_processes import finish, start, tf_configs
 from tests.support.run_script import WITHOUT_TENSORFLOW
 from tests.support.train_on_devices import check
 
+pytestmark = pytest.mark.heavy
+
 HERE = os.path.dirname(__file__)
 PROGRAM = "tests.support.train_on_devices"
 

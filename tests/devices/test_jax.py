@@ -10,6 +10,8 @@ from bert_keras.errors import InputError
 from tests.support.device_processes import finish, start
 from tests.support.run_script import ROOT, WITHOUT_TENSORFLOW
 
+pytestmark = pytest.mark.heavy
+
 REFUSED_STEPS = ["-m", "tests.support.refused_steps"]
 FORWARD = """
 import keras, numpy as np

@@ -1,6 +1,6 @@
 """The commands of each page run in order, on toy data.
 
-tests/tools/test_scripts.py runs the README's commands. A page whose commands
+tests/journeys/test_scripts.py runs the README's commands. A page whose commands
 cannot be made fast by flags has its own test file.
 """
 

@@ -22,6 +22,8 @@ from official_tasks.engine.beam_answers import list_shards
 from tests.support.damages import flip
 from tests.support.run_script import call_script
 
+pytestmark = pytest.mark.heavy
+
 # Without this location, Beam would download its runner Prism.
 DIRECT = "--runner=DirectRunner --prism_location=none"
 # By default, a Dask task gets at least 128 items, so one task would get all.

@@ -21,6 +21,8 @@ from tests.support.run_script import ROOT, call_script
 from tests.support.task_samples import eager_functions
 from tests.support.toy_words import PIECES, preprocessor
 
+pytestmark = pytest.mark.heavy
+
 
 def extracted(recipe, texts=TEXTS, length=32, is_traced=False, **arguments):
     extract = Extractor(

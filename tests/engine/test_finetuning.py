@@ -40,6 +40,8 @@ from tests.support.task_samples import (
     write_reviews,
 )
 
+pytestmark = pytest.mark.heavy
+
 
 class Stopped(Exception):
     pass

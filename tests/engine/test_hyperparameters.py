@@ -40,6 +40,8 @@ from tests.support.task_samples import (
     write_reviews,
 )
 
+pytestmark = pytest.mark.heavy
+
 RATE = 1e-2
 IDS = np.random.default_rng(0).integers(5, 20, (6, 7))
 LABELS = np.array([0, 1, 1, 0, 1, 0])

@@ -3,10 +3,13 @@
 import re
 from xml.etree import ElementTree
 
+import pytest
 from markupsafe import escape
 
 from official_tasks import page as drawing
 from official_tasks.engine import task_report
+
+pytestmark = pytest.mark.fast
 
 RESULTS = {
     "accuracy": 0.75,

@@ -18,6 +18,8 @@ from tests.support import tiny, weight_names
 from tests.support.tiny import CLASSES
 from tests.support.weight_names import ENCODER, KERAS_HUB
 
+pytestmark = pytest.mark.fast
+
 
 def backbone(package="keras_hub", **changes):
     return {

@@ -33,6 +33,8 @@ from tests.support import tiny
 from tests.support.foreign_formats import write_google, write_tf_model
 from tests.support.huggingface_folders import folder_of, sentence_folder
 
+pytestmark = pytest.mark.fast
+
 LOWER = [f"word{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(1200)]
 LOWER = [word.replace("word", "w") for word in LOWER]
 CASED = [*LOWER, *(word.title() for word in LOWER)]

@@ -43,6 +43,8 @@ from tests.support.tiny import (
 )
 from tests.support.tiny import model as toy
 
+pytestmark = pytest.mark.fast
+
 A_Z = "abcdefghijklmnopqrstuvwxyz"
 
 

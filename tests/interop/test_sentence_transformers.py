@@ -31,6 +31,8 @@ from tests.support.huggingface_folders import (
 )
 from tests.support.served_samples import live_signatures
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize("inner", ["", "0_Transformer"])
 def test_pooling_normalisation_and_length_are_kept(tmp_path, inner):

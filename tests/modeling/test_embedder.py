@@ -23,6 +23,8 @@ from tests.support.model_samples import (
     random_encoder,
 )
 
+pytestmark = pytest.mark.heavy
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]
 

@@ -17,6 +17,8 @@ from tests.support.model_samples import (
 )
 from tests.support.numpy_bert import encode
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     ("attention", "activation"),

@@ -22,6 +22,8 @@ from bert_keras.modeling.layers import (
 )
 from bert_keras.modeling.memory import paged_zeros, share_memory
 
+pytestmark = pytest.mark.fast
+
 VECTORS = np.random.default_rng(7).normal(size=(2, 5, 8)).astype("float32")
 IDS = np.random.default_rng(7).integers(0, 20, (2, 5)).astype("int32")
 POSITIONS = np.array([[4, 0, 0], [1, 1, 2]], "int32")

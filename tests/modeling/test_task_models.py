@@ -45,6 +45,8 @@ from tests.support.model_samples import (
 )
 from tests.support.numpy_bert import dense, encode, gelu_tanh, layer_norm
 
+pytestmark = pytest.mark.heavy
+
 CLASSES = np.array([0, 1, 2])
 
 

@@ -11,6 +11,8 @@ import bert_keras
 from bert_keras import InputError
 from tests.support.model_samples import fill, random_encoder
 
+pytestmark = pytest.mark.heavy
+
 TEXTS = ["An hour well spent.", "Bad film.", "A good one", "awful"] * 3
 PAIRS = [f"{text} again" for text in reversed(TEXTS)]
 LABELS = np.array([1, 0, 1, 0] * 3)

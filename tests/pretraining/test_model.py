@@ -35,6 +35,8 @@ from tests.support.toy_pretraining import (
     write_data,
 )
 
+pytestmark = pytest.mark.heavy
+
 # Settings for runs with --init, which refuses the model sizes in `SMALLEST`.
 CONTINUED = {
     name: SMALLEST[name]

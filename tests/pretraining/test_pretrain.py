@@ -39,6 +39,8 @@ from tests.support.toy_pretraining import (
     write_data,
 )
 
+pytestmark = pytest.mark.heavy
+
 
 def test_the_defaults_are_the_papers():
     short, long = phases(Settings())

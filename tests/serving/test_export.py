@@ -36,6 +36,8 @@ from tests.support.served_samples import (
     task_models,
 )
 
+pytestmark = pytest.mark.heavy
+
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 
 

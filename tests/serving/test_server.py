@@ -34,6 +34,8 @@ from tests.support.run_script import ROOT, run_script
 from tests.support.served_samples import VOCABULARY, preprocessor, task_models
 from tests.support.serving_process import PREDICT, call, predict, server, start
 
+pytestmark = pytest.mark.heavy
+
 HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
 BODY = json.dumps({"instances": ["an hour well spent"]})
 

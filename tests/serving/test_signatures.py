@@ -25,6 +25,8 @@ from official_tasks.tasks.metrics import entities
 from tests.support.live_answers import best_windows
 from tests.support.live_answers import windows as plain_windows
 
+pytestmark = pytest.mark.fast
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["ada", "love", "##lace", "met", "in", "new", "york", "caf\u00e9", "."]
 VOCABULARY = [*SPECIAL, *WORDS, *"abcdefghij"]

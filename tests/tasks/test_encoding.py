@@ -1,9 +1,12 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_keras.text.windows import windows
 from official_tasks.tasks import encoding
 from tests.support.toy_words import preprocessor
+
+pytestmark = pytest.mark.fast
 
 TEXTS = ["ada lived in bern . " * n + "and it" for n in (1, 4, 2, 5, 3)]
 

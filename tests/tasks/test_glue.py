@@ -10,6 +10,8 @@ from official_tasks.tasks import glue
 from official_tasks.tasks.glue import glue_task
 from tests.support.glue_samples import random_outputs, write_glue
 
+pytestmark = pytest.mark.fast
+
 REAL = os.environ.get("BERT_KERAS_DATA")
 # Published row counts of train, dev and test. None: the file is not in the
 # folder that BERT_KERAS_DATA names.

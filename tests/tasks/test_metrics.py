@@ -24,6 +24,8 @@ from official_tasks.tasks.metrics import (
     token_f1,
 )
 
+pytestmark = pytest.mark.fast
+
 # Case -> true and predicted classes, 0 or 1: hard cases, then random ones.
 BINARY = {
     "all right": ([0, 1, 1], [0, 1, 1]),

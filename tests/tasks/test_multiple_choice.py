@@ -11,6 +11,8 @@ from tests.support.shared_data import shared
 from tests.support.task_samples import read_csv
 from tests.support.toy_words import PIECES, preprocessor
 
+pytestmark = pytest.mark.fast
+
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
     "ending0,ending1,ending2,ending3,label"

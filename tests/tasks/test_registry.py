@@ -41,6 +41,8 @@ from tests.support.task_samples import (
     write_reviews,
 )
 
+pytestmark = pytest.mark.fast
+
 
 def parse(*words, cls=TaskOptions):
     return parse_flags(cls, words)

@@ -17,6 +17,8 @@ from tests.support import tiny
 from tests.support.shared_data import shared
 from tests.support.task_samples import read_csv, write_csv
 
+pytestmark = pytest.mark.fast
+
 PAIRS = [("is it", "it is"), ("was it", "it was"), ("is it", "yes it is")]
 
 

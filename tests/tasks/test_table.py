@@ -21,6 +21,8 @@ from official_tasks.tasks.forms.table import read_rows
 from official_tasks.tasks.forms.text_files import make_dialect, read_text
 from official_tasks.tasks.own_tasks import classify_task
 
+pytestmark = pytest.mark.fast
+
 
 def rows(path, columns, **arguments):
     return [values for _, values in read_rows(path, columns, **arguments)]

@@ -16,6 +16,8 @@ from official_tasks.tasks.tagging import Tags, tag_task
 from tests.support.shared_data import shared
 from tests.support.toy_words import PIECES, pieces_of, preprocessor
 
+pytestmark = pytest.mark.fast
+
 CONLL = """\
 -DOCSTART- -X- -X- O
 

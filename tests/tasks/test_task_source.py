@@ -29,6 +29,8 @@ from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.tagging import tag_task
 from tests.support.toy_words import preprocessor
 
+pytestmark = pytest.mark.fast
+
 TOY = TagRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
 
 

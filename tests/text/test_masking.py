@@ -8,6 +8,8 @@ from bert_keras import TokenMasker
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.text.masking import MaskingVocabulary, generator, mask_rows
 
+pytestmark = pytest.mark.fast
+
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = 300  # the "##" tokens come after them
 VOCABULARY = [

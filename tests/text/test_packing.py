@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from bert_keras.text.packing import SegmentPacker, longest_first
 
+pytestmark = pytest.mark.fast
+
 A = tf.ragged.constant([[10, 11, 12], [13]])
 B = tf.ragged.constant([[20, 21], [22, 23, 24, 25]])
 

@@ -16,6 +16,8 @@ from bert_keras.text.vocabulary import check_vocabulary, read_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 from tests.support import tiny
 
+pytestmark = pytest.mark.fast
+
 PIECES = [*SPECIAL_TOKENS, "an", "hour", "##s", "well"]
 TOKENIZER = WordPieceTokenizer(PIECES)
 RAGGED_FLOATS = tf.ragged.constant([[5.0]])

@@ -20,6 +20,8 @@ from tests.support import forks
 from tests.support.shared_data import shared
 from tests.support.strange_strings import strange_strings
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parent.parent.parent
 SMALL = [*SPECIAL_TOKENS, "an", "hour", "##s", "##able", "un", "##aff", "!"]
 TOKENIZER = WordPieceTokenizer(SMALL)  # traced once for all tests

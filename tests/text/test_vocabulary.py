@@ -29,6 +29,8 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from tests.support.model_samples import make_model
 from tests.support.shared_data import shared
 
+pytestmark = pytest.mark.fast
+
 SPECIAL = list(SPECIAL_TOKENS)
 
 

@@ -13,6 +13,8 @@ from bert_keras.text.wordpiece import WordPiece, lower, strip_accents
 from tests.support import original_wordpiece
 from tests.support.strange_strings import strange_strings
 
+pytestmark = pytest.mark.fast
+
 CHARACTERS = list(map(chr, range(unicode_tables.CODE_POINTS)))
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Version of Unicode -> number of characters that it has and 14.0 lacks, from

@@ -4,6 +4,10 @@ import ast
 import graphlib
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.fast
+
 ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 # Top-level modules of bert_keras, which every package may import.

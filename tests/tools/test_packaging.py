@@ -19,6 +19,8 @@ import bert_keras
 from official_tasks import commands
 from tests.support.run_script import ROOT, call_script
 
+pytestmark = pytest.mark.heavy
+
 SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("official_tasks", "tools")

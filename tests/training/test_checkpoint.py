@@ -18,6 +18,8 @@ from bert_keras.training import checkpoint
 from bert_keras.training.checkpoint import read_tensors
 from tests.support.remote_folder import DOWN, KILLED, Killed, object_store
 
+pytestmark = pytest.mark.fast
+
 REMOTE = "ram://checkpoints/state"
 # Functions of `os` with which a save changes the disk.
 OPERATIONS = ("mkdir", "fsync", "rename", "replace", "open", "unlink", "rmdir")

@@ -18,6 +18,8 @@ from bert_keras.training.state import TrainingState
 from official_tasks.overwriting import refuse_input_as_output
 from tests.support.remote_folder import DOWN, Killed, object_store
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def remote(monkeypatch):

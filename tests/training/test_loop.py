@@ -17,6 +17,8 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
 from tests.support.toy_pretraining import read_lines
 
+pytestmark = pytest.mark.heavy
+
 STEPS, EPOCH_ENDS = 20, (6, 12, 18)
 
 

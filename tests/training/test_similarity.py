@@ -17,6 +17,8 @@ from bert_keras.training.similarity import (
     Triplet,
 )
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def vectors(random):

@@ -29,6 +29,8 @@ from tests.support.model_samples import (
 )
 from tests.support.numpy_bert import pretraining_loss
 
+pytestmark = pytest.mark.heavy
+
 IDS = np.random.default_rng(0).integers(1, 30, (5, 6))
 # Inputs of the classifier and the span model; a tagger takes `PACKED`.
 X = {

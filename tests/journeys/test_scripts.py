@@ -22,6 +22,8 @@ from tests.support.data_samples import corpus, toy_tokenizer
 from tests.support.page_commands import small_commands
 from tests.support.run_script import ROOT, call_script, run_script
 
+pytestmark = pytest.mark.heavy
+
 SUBJECTS = {
     "sea": "The ship sailed over the waves while {} sang about the harbour.",
     "hill": "A goat climbed the rocks where {} had built a small stone hut.",

@@ -30,6 +30,8 @@ from tests.support.model_samples import fill
 from tests.support.served_samples import live_answer, live_signatures
 from tests.support.task_samples import eager_functions, write_csv
 
+pytestmark = pytest.mark.heavy
+
 RUN = {
     "epochs": 1,
     "batch_size": 4,

@@ -31,6 +31,8 @@ from tests.support.model_samples import (
     pretraining_batch,
 )
 
+pytestmark = pytest.mark.heavy
+
 ROWS = 5
 IDS = np.random.default_rng(0).integers(1, 30, (ROWS, 6))
 X = {"token_ids": IDS, "segment_ids": IDS % 2, "padding_mask": IDS * 0 + 1}
