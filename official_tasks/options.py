@@ -44,6 +44,9 @@ class Option(NamedTuple):
         below: number that a number must be below.
         group: title of its section in `--help`; "" for the first section.
         is_repeated: True if the flag may be given several times.
+        kind: type of the value, or of the values of a list. The annotation of
+            the field states it, and `is_list` too.
+        is_list: True if the value is a list.
     """
 
     default: Any
@@ -55,11 +58,14 @@ class Option(NamedTuple):
     below: float | None = None
     group: str = ""
     is_repeated: bool = False
+    kind: type = str
+    is_list: bool = False
 
-    def describe(self, kind) -> str:
-        """Return the valid numbers of type `kind` in words, or ""."""
+    @property
+    def expected(self) -> str:
+        """The valid numbers in words, or ""."""
         least, greatest = self.at_least, self.at_most
-        text = "a whole number" if kind is int else "a number"
+        text = "a whole number" if self.kind is int else "a number"
         if self.more_than is not None:
             text += f" above {self.more_than}"
             if greatest is not None:
@@ -73,13 +79,13 @@ class Option(NamedTuple):
             return f"{text} from {least} to below {self.below}"
         return f"{text}, {least} or more"
 
-    def fits(self, kind, value) -> bool:
+    def fits(self, value) -> bool:
         """Return True if a number is valid; None always is."""
         if value is None:
             return True
         return (
             math.isfinite(value)
-            and (kind is not int or value % 1 == 0)
+            and (self.kind is not int or value % 1 == 0)
             and (self.at_least is None or value >= self.at_least)
             and (self.more_than is None or value > self.more_than)
             and (self.at_most is None or value <= self.at_most)
@@ -209,23 +215,16 @@ class NoOptions:
     """The options of a script without flags."""
 
 
-class Field(NamedTuple):
-    """A field that is an option: the type of its values, and the `Option`."""
-
-    kind: type
-    is_list: bool
-    option: Option
-
-
-def list_fields(cls) -> dict[str, Field]:
-    """Return a dict: name of a field of the dataclass -> `Field`."""
+def list_options(cls) -> dict[str, Option]:
+    """Return a dict: name of a field of the dataclass -> `Option`."""
     hints = typing.get_type_hints(cls)
-    return {
-        field.name: Field(
-            *_read_hint(hints[field.name]), field.metadata["option"]
+    options = {}
+    for field in dataclasses.fields(cls):
+        kind, is_list = _read_hint(hints[field.name])
+        options[field.name] = field.metadata["option"]._replace(
+            kind=kind, is_list=is_list
         )
-        for field in dataclasses.fields(cls)
-    }
+    return options
 
 
 def _read_hint(hint):
@@ -239,7 +238,7 @@ def _read_hint(hint):
 
 def list_defaults(cls) -> dict:
     """Return a dict: name of a field of the dataclass -> its default."""
-    return {name: f.option.default for name, f in list_fields(cls).items()}
+    return {name: o.default for name, o in list_options(cls).items()}
 
 
 def list_changes(options) -> dict:
@@ -251,46 +250,39 @@ def list_changes(options) -> dict:
 
 def define_flags(cls, values=flags.FLAGS):
     """Define a flag in absl's `values` for each field of a dataclass."""
-    for name, field in list_fields(cls).items():
-        _define_flag(name, field, values)
+    for name, option in list_options(cls).items():
+        _define_flag(name, option, values)
 
 
-def _define_flag(name, field, values):
-    kind, is_list, option = field
-    default = option.default
-    is_required = default is dataclasses.MISSING
-    arguments = {"flag_values": values}
-    if is_required:
-        default = None
+def _define_flag(name, option, values):
+    is_required = option.default is dataclasses.MISSING
+    default = None if is_required else option.default
+    if option.is_list and default is not None:
+        default = list(map(str, default))
     if option.choices:
         flags.DEFINE_enum(
-            name, default, list(option.choices), option.help, **arguments
+            name, default, list(option.choices), option.help, values
         )
-    elif option.is_repeated:
-        flags.DEFINE_multi_string(name, default, option.help, **arguments)
-    elif is_list:
-        if default is not None:
-            default = list(map(str, default))
-        flags.DEFINE_list(name, default, option.help, **arguments)
     else:
         define = {
             bool: flags.DEFINE_bool,
             int: flags.DEFINE_integer,
             float: flags.DEFINE_float,
             str: flags.DEFINE_string,
-        }[kind]
-        define(name, default, option.help, **arguments)
+        }[option.kind]
+        if option.is_list:
+            define = flags.DEFINE_list
+        if option.is_repeated:
+            define = flags.DEFINE_multi_string
+        define(name, default, option.help, flag_values=values)
     if is_required:
-        flags.mark_flag_as_required(name, **arguments)
-    if expected := option.describe(kind):
+        flags.mark_flag_as_required(name, values)
+    if option.expected:
         # `--help` prints this text. absl shares parsers between flags.
         values[name].parser = copy.copy(values[name].parser)
-        values[name].parser.syntactic_help = expected
+        values[name].parser.syntactic_help = option.expected
         flags.register_validator(
-            name,
-            lambda value: option.fits(kind, value),
-            f"expected {expected}",
-            **arguments,
+            name, option.fits, f"expected {option.expected}", values
         )
 
 
@@ -301,11 +293,11 @@ def read(cls, values):
         InputError: a list of numbers has something else.
     """
     chosen = {}
-    for name, (kind, is_list, _) in list_fields(cls).items():
+    for name, option in list_options(cls).items():
         value = values[name].value
-        if is_list and value is not None:
+        if option.is_list and value is not None:
             try:
-                value = tuple(map(kind, value))
+                value = tuple(map(option.kind, value))
             except ValueError:
                 raise InputError(
                     f"--{name}={','.join(value)}: expected numbers, separated "
@@ -320,7 +312,7 @@ def check(options):
 
     For options that come from Python; the flags check themselves.
     """
-    for name, (kind, _, option) in list_fields(type(options)).items():
+    for name, option in list_options(type(options)).items():
         value = getattr(options, name)
         if value is None and option.default is None:
             continue
@@ -329,9 +321,10 @@ def check(options):
                 f"`{name}` is {value!r}; expected one of "
                 f"{', '.join(option.choices)}."
             )
-        expected = option.describe(kind)
-        if expected and not option.fits(kind, value):
-            raise InputError(f"`{name}` is {value}; expected {expected}.")
+        if option.expected and not option.fits(value):
+            raise InputError(
+                f"`{name}` is {value}; expected {option.expected}."
+            )
 
 
 def check_conditions(cls, values):
@@ -360,9 +353,9 @@ def list_flags(cls, values=flags.FLAGS) -> dict:
     """
     selected = cls.select(values) if hasattr(cls, "select") else {}
     groups: dict[str, dict] = {"": {}}
-    for name, field in list_fields(cls).items():
+    for name, option in list_options(cls).items():
         flag = values[name]
         flag.help = selected.get(name, flag.help)
         if flag.help is not None:
-            groups.setdefault(field.option.group, {})[name] = flag
+            groups.setdefault(option.group, {})[name] = flag
     return {title: named for title, named in groups.items() if named}

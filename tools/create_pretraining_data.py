@@ -116,7 +116,7 @@ class Options(options.CorpusOptions, RuleOptions):
             ("workers", "held_out"), "without --beam", lambda v: v.beam is None
         ),
         Condition(
-            (*options.list_fields(RuleOptions), "copies", "seed"),
+            (*options.list_options(RuleOptions), "copies", "seed"),
             "with --records",
             lambda v: v.records,
         ),

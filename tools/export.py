@@ -126,7 +126,7 @@ class Options(SavedModelOptions):
     )
     conditions = (
         Condition(
-            tuple(options.list_fields(SavedModelOptions)),
+            tuple(options.list_options(SavedModelOptions)),
             "with --format=saved_model; in other formats, models take token "
             "ids",
             lambda v: v.format == "saved_model",

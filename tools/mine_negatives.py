@@ -34,7 +34,7 @@ import numpy as np
 
 from bert_keras.errors import InputError, format_count
 from official_tasks import options, progress, script
-from official_tasks.options import list_fields, option
+from official_tasks.options import list_options, option
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.forms.delimited import write_csv
@@ -45,7 +45,7 @@ COLUMNS += ("separator", "encoding", "max_score", "train")
 
 
 def _column(name):
-    column = list_fields(PairOptions)[name].option
+    column = list_options(PairOptions)[name]
     return option(column.default, column.help)
 
 
@@ -58,7 +58,7 @@ class Options:
     )
     output: str = option(help="CSV file to write.")
     overwrite: bool = options.overwrite()
-    train: str = option(help=list_fields(PairOptions)["train"].option.help)
+    train: str = option(help=list_options(PairOptions)["train"].help)
     text: str = _column("text")
     text_pair: str = _column("text_pair")
     label: str | None = _column("label")

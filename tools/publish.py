@@ -116,7 +116,7 @@ def describe_run(folder, limits) -> dict:
     from official_tasks.engine.task_report import select_metrics
 
     training = {"epochs"}.union(
-        *map(options.list_fields, (Hyperparameters, Settings))
+        *map(options.list_options, (Hyperparameters, Settings))
     )
     training -= PATHS
     arguments, sections = {}, []

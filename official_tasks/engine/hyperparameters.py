@@ -15,7 +15,7 @@ from official_tasks.options import option
 
 _option = functools.partial(option, group="training")
 # Fields that may change when a run resumes.
-EXECUTION = tuple(options.list_fields(options.StepOptions))
+EXECUTION = tuple(options.list_options(options.StepOptions))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -192,7 +192,7 @@ class Phase(NamedTuple):
 
 
 def split(arguments):
-    names = options.list_fields(Settings)
+    names = options.list_options(Settings)
     settings = {k: v for k, v in arguments.items() if k in names}
     rest = {k: v for k, v in arguments.items() if k not in settings}
     return Settings(**settings), Execution(**rest)

@@ -13,7 +13,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.json_files import read_json
 from bert_keras.run_folder import SETTINGS, absolute_paths, find_base
-from official_tasks.options import Condition, Field, list_fields, option
+from official_tasks.options import Condition, Option, list_options, option
 from official_tasks.tasks import conll, glue, multiple_choice, own_tasks, squad
 from official_tasks.tasks.base import Task
 from official_tasks.tasks.embedding import EmbedOptions, embed_task
@@ -32,9 +32,9 @@ class Entry(NamedTuple):
     options: type
 
     @property
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, Option]:
         """The options by name."""
-        return list_fields(self.options)
+        return list_options(self.options)
 
 
 def _make_entries(make, rows, options):
@@ -62,7 +62,7 @@ TASKS = {
     **_make_entries(tag_task, conll.ROWS, TagOptions),
 }
 PATHS = (
-    *list_fields(FileOptions),
+    *list_options(FileOptions),
     "queries",
     "passages",
 )  # options that name files
@@ -86,13 +86,13 @@ def make_options(tasks):
 
     The default of each is None, because tasks have different defaults.
     """
-    options: dict[str, Field] = {}
+    options: dict[str, Option] = {}
     for entry in tasks.values():
         for name, field in entry.fields.items():
             if options.setdefault(name, field).kind is not field.kind:
                 raise TypeError(f"--{name} has several types")
     fields = [
-        (name, field.kind, option(None, field.option.help, group="task"))
+        (name, field.kind, option(None, field.help, group="task"))
         for name, field in sorted(options.items())
     ]
     return dataclasses.make_dataclass(
@@ -101,7 +101,7 @@ def make_options(tasks):
 
 
 AllOptions = make_options(TASKS)
-OPTIONS = list(list_fields(AllOptions))
+OPTIONS = list(list_options(AllOptions))
 
 
 def task_option(default=None, *more):
@@ -122,7 +122,7 @@ class TaskOptions(AllOptions):
             has. Without --task, `--help` shows the options of the key None.
     """
 
-    others = {None: tuple(list_fields(FileOptions))}
+    others = {None: tuple(list_options(FileOptions))}
     task: str | None = task_option()
     conditions = (
         Condition(
@@ -162,14 +162,14 @@ class TaskOptions(AllOptions):
                 for name in others[key]
             }
         elif task.endswith(".py"):
-            shown = list_fields(FileOptions)
+            shown = list_options(FileOptions)
         else:
             shown = find_task(task).fields
         texts = dict.fromkeys(OPTIONS)
         for name, field in shown.items():
-            texts[name] = field.option.help
-            if field.option.default is not None:
-                texts[name] += f" Default: {field.option.default}."
+            texts[name] = field.help
+            if field.default is not None:
+                texts[name] += f" Default: {field.default}."
         return texts
 
 
@@ -198,9 +198,7 @@ def task_from_flags(values, task=None):
         chosen[name] = value
     unknown = sorted(chosen.keys() - entry.fields.keys())
     if unknown:
-        owners = [
-            n for n in TASKS if unknown[0] in list_fields(TASKS[n].options)
-        ]
+        owners = [n for n in TASKS if unknown[0] in TASKS[n].fields]
         owners = f" It is for {', '.join(owners)}." if owners else ""
         raise InputError(
             f"--{unknown[0]} does nothing for the task {task}.{owners} Options "

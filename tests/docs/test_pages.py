@@ -137,13 +137,13 @@ def test_slow_tests_that_pages_name_exist():
 
 def test_the_limits_are_those_of_the_code():
     import bert_keras.serving.server as limits
-    from official_tasks.options import list_fields
+    from official_tasks.options import list_options
     from tools import serve
 
     page = PAGES["docs/serving.md"]
-    fields = list_fields(serve.Options)
+    fields = list_options(serve.Options)
     for name in ("max_request_rows", "max_request_bytes"):
-        limit = fields[name].option.default
+        limit = fields[name].default
         assert f"`--{name}` ({limit:,})" in page
         field = name.replace("_request", "")
         assert getattr(limits.Limits(), field) == limit

@@ -27,7 +27,7 @@ from official_tasks.engine.hyperparameters import (
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.evaluate import evaluate
 from official_tasks.optimizers import OPTIMIZERS
-from official_tasks.options import list_fields
+from official_tasks.options import list_options
 from official_tasks.tasks.base import Encoded, Metric
 from official_tasks.tasks.own_tasks import classify_task
 from tests.support.run_script import call_script
@@ -527,8 +527,8 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     done = call_script(*words.split(), folder=place)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     name = flag.split("=")[0]
-    fields = list_fields(Hyperparameters)
-    has_range = name in fields and fields[name].option.describe(float)
+    fields = list_options(Hyperparameters)
+    has_range = name in fields and fields[name].expected
     if "expected" in message and has_range and " " not in flag:
         value = float(flag.split("=")[1])
         with pytest.raises(InputError, match=f"`{name}` is {value}; expected"):

@@ -33,7 +33,7 @@ from official_tasks.engine import (
     training,
 )
 from official_tasks.engine.hyperparameters import Hyperparameters
-from official_tasks.options import list_fields
+from official_tasks.options import list_options
 from official_tasks.pretraining import runner
 from official_tasks.pretraining.model import compiled_model
 from official_tasks.pretraining.objectives import OBJECTIVES
@@ -390,7 +390,7 @@ def test_every_option_of_a_task_reaches_the_task(
     entry, made = registry.TASKS[name], types.SimpleNamespace(name=name)
     given = {}
     for option, field in entry.fields.items():
-        default = field.option.default
+        default = field.default
         if isinstance(default, bool):
             given[option] = not default
         elif isinstance(default, int | float):
@@ -442,7 +442,7 @@ def test_the_settings_of_pretrain_reach_its_model(optimizer, init, tmp_path):
         given["init"] = save_pretrainer(tmp_path / "model")
     else:
         given |= {"init": None, "size": "base"}
-    names = *list_fields(Settings), *list_fields(Execution)
+    names = *list_options(Settings), *list_options(Execution)
     settings, execution = split({n: given[n] for n in names})
     source = types.SimpleNamespace(
         examples_per_row=3,
@@ -469,7 +469,7 @@ def test_the_settings_of_pretrain_reach_its_model(optimizer, init, tmp_path):
 def test_the_settings_of_pretrain_reach_its_batches_and_checkpoints(
     monkeypatch, record
 ):
-    names = *list_fields(Settings), *list_fields(Execution)
+    names = *list_options(Settings), *list_options(Execution)
     given = {name: OPTIONS[pretrain][name] for name in names}
     settings, execution = split(given)
     rules = [sampling_rules(settings, phase) for phase in phases(settings)]
@@ -629,7 +629,7 @@ def test_every_option_of_finetune_reaches_the_run(monkeypatch, without_limits):
     (make, *arguments), named = run(task="glue", seeds=2)
     assert arguments == [*target] and named == {**given, "seeds": 2}
     assert make("mnli") == (task, settings)
-    assert list_fields(Hyperparameters).keys() <= given.keys()
+    assert list_options(Hyperparameters).keys() <= given.keys()
 
 
 def test_every_option_of_evaluate_reaches_the_score(
