@@ -319,4 +319,4 @@ def test_mutants_are_refused_or_loaded(mutants):
     tally = fuzzing.fuzz(mutants, seed=1)
     assert tally.total() == mutants
     for name in {name for name, _ in tally}:
-        assert tally[name, "refused"] > max(3, mutants // 150), name
+        assert tally[name, "refused"] >= max(3, mutants // 150), name
