@@ -12,6 +12,7 @@ conditions under which it applies are all stated in this class.
 
 import copy
 import dataclasses
+import functools
 import math
 import os
 import types
@@ -215,6 +216,7 @@ class NoOptions:
     """The options of a script without flags."""
 
 
+@functools.cache
 def list_options(cls) -> dict[str, Option]:
     """Return a dict: name of a field of the dataclass -> `Option`."""
     hints = typing.get_type_hints(cls)

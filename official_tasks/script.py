@@ -1,4 +1,4 @@
-"""Flags, one-line messages and exit codes that all scripts share.
+"""Help, one-line messages and exit codes that all scripts share.
 
 `--help` prints a script's module docstring and its flags. Exit code 0 means
 success. Code 2 means a user error, a full disk or an I/O error. Code 3 means
