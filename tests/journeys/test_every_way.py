@@ -1,4 +1,4 @@
-"""Answers of toy exports by saved_model_cli, predict.py and HTTP.
+"""Answers of toy exports by saved_model_cli, predict.py and the server.
 
 `test_export.py` tests an export in a fresh process.
 """
@@ -8,10 +8,12 @@ import types
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
+from bert_keras.serving.server import create_app
 from official_tasks.engine.answers import Answers
 from tests.support import every_way
 from tests.support.model_samples import fill
@@ -88,11 +90,11 @@ def test_predict_and_the_server_answer(served, tmp_path):
         for line in lines:
             found = json.loads(line)["answer"]
             check(found, {key: rows[0] for key, rows in expected.items()})
-    with every_way.address(served) as port:
-        for name, expected in every.items():
-            inputs = every_way.requests(served)[name]
-            found = every_way.answered_by_http(port, served, name, inputs)
-            check(found, expected)
+    client = TestClient(create_app(served))
+    for name, expected in every.items():
+        inputs = every_way.requests(served)[name]
+        found = every_way.answered_by_server(client, served, name, inputs)
+        check(found, expected)
 
 
 def test_no_rows_get_no_answers(toy_served):

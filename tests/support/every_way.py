@@ -1,11 +1,7 @@
-"""Functions that send the example requests of an export by CLI and HTTP."""
+"""Example requests of an export, by saved_model_cli and to the server."""
 
-import contextlib
-import http.client
 import json
 import sys
-import threading
-import time
 
 from tests.support import forks
 
@@ -55,35 +51,12 @@ def check_cli(folder, served):
             assert f"Result for output key {output}:" in printed[name]
 
 
-@contextlib.contextmanager
-def address(served):
-    """Yield the port of a server in this process."""
-    import uvicorn
-
-    from bert_keras.serving.server import create_app
-
-    config = uvicorn.Config(create_app(served), port=0, log_level="error")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
-def answered_by_http(port, served, name, inputs):
-    """Send a request by HTTP; return output name -> rows."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    body = json.dumps({"signature_name": name, "inputs": inputs})
-    connection.request("POST", "/v1/models/model:predict", body)
-    reply = connection.getresponse()
-    content = json.loads(reply.read())
-    assert reply.status == 200, content
-    outputs = content["outputs"]
+def answered_by_server(client, served, name, inputs):
+    """Send a request to `client`; return output name -> rows."""
+    body = {"signature_name": name, "inputs": inputs}
+    reply = client.post("/v1/models/model:predict", json=body)
+    assert reply.status_code == 200, reply.text
+    outputs = reply.json()["outputs"]
     if isinstance(outputs, dict):
         return outputs
     (key,) = served.card["signatures"][name]["outputs"]
