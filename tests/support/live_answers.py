@@ -17,6 +17,7 @@ from bert_keras.modeling.task_models import (
     BertTagger,
 )
 from bert_keras.serving.signature import MASK
+from tests.support.numpy_bert import softmax
 
 
 def framed(preprocessor, *segments):
@@ -60,11 +61,6 @@ def best_windows(cut, length):
         max(range(len(cut)), key=lambda window: context(window, place))
         for place in range(length)
     ]
-
-
-def softmax(logits):
-    shifted = np.exp(logits - logits.max(-1, keepdims=True), dtype="float64")
-    return shifted / shifted.sum(-1, keepdims=True)
 
 
 def difference(left, right):

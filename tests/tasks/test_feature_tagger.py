@@ -26,6 +26,7 @@ from official_tasks.tasks.own_tasks import (
 from official_tasks.tasks.retrieval import rank_task
 from official_tasks.tasks.tagging import tag_task
 from tests.support.feature_samples import TEXTS, encoder, save_encoder, states
+from tests.support.numpy_bert import softmax
 from tests.support.task_samples import (
     WORDS,
     save_toy_model,
@@ -113,8 +114,7 @@ def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
     texts = [text for text, _ in sentences(9, seed=2)]
     folder = export_saved_model(trained, tmp_path / "served", preprocess)
     served = load_saved_model(folder).classify(texts)["probabilities"]
-    logits = np.array(trained(preprocess(texts)))
-    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    expected = softmax(np.array(trained(preprocess(texts))))
     np.testing.assert_allclose(served, expected, atol=1e-5)
 
 
