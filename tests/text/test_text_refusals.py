@@ -200,19 +200,7 @@ def test_strings_of_unknown_rank():
         TOKENIZER(tf.compat.v1.placeholder(tf.string))
 
 
-def test_what_is_no_layer_is_refused_by_keras_as_the_page_says():
-    ids = keras.Input((None,), dtype="int32")
-    for call in (
-        lambda: masker()(ids, (0, 1)),
-        lambda: TOKENIZER.detokenize(ids),
-    ):
-        with pytest.raises(
-            ValueError, match="cannot be used as input to a Ten"
-        ):
-            call()
-    for wrong in (masker(), BertPreprocessor(TOKENIZER, 8).each):
-        with pytest.raises(ValueError, match="Only instances of `keras.Layer`"):
-            keras.Sequential([wrong])
+def test_a_preprocessor_is_a_layer_and_the_others_work_in_a_data_set():
     texts = keras.Input((), dtype="string")
     model = keras.Sequential([texts, BertPreprocessor(TOKENIZER, 8)])
     assert model(tf.constant(["an hour"]))["token_ids"].shape == (1, 8)

@@ -690,9 +690,8 @@ def test_a_step_beyond_the_schedule_warns_once(schedule):
         model.fit(X, Y, batch_size=5, verbose=0)
 
 
-def test_keras_ignores_warmup_steps_without_a_target():
+def test_warmup_steps_without_a_target_do_not_lengthen_a_schedule():
     schedule = keras.optimizers.schedules.CosineDecay(1e-3, 4, warmup_steps=2)
-    assert float(schedule(3)) > 0 and float(schedule(4)) == 0
     model = classifier()
     model.compile(
         keras.optimizers.SGD(schedule), sparse("mean"), run_eagerly=True
