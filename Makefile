@@ -30,7 +30,7 @@ test: .venv/test
 # The slow tests, two files at a time. runs/long.xml has each test's outcome and
 # seconds. TEST_FLAGS=--last-failed runs those that failed again.
 test-long: .venv/test
-	$(BIN)/python -m pytest -m long -n 2 --dist=loadfile -rfEs --junitxml=runs/long.xml $(TEST_FLAGS)
+	$(BIN)/python -m pytest -m long -n 2 --dist=loadfile --junitxml=runs/long.xml $(TEST_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .
