@@ -19,7 +19,8 @@ second_to_last, last, weighted_sum_last_four, concat_last_four and
 weighted_sum_all. In a weighted sum, all weights are 1. Other recipes are
 possible, such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is
 read in windows. The same command resumes an interrupted run by the folder
-NAME.parts; after a finished one it ends at once.
+NAME.parts; after a finished one it ends at once. --beam extracts on many
+machines: see docs/data.md.
 
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
@@ -31,9 +32,11 @@ import dataclasses
 import functools
 import io
 import os
+import shlex
 
 import bert_keras
 from bert_keras import files
+from bert_keras.data.beam import import_beam
 from bert_keras.data.data_sets import column_rows, is_data_set
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import bound_lines
@@ -47,6 +50,7 @@ from official_tasks.engine.features import (
 )
 from official_tasks.engine.models import list_model_files
 from official_tasks.engine.parts import open_parts, refuse_inputs
+from official_tasks.engine.prediction import find_inputs
 from official_tasks.options import option
 from official_tasks.tasks.conll import read_columns
 from official_tasks.tasks.forms.text_files import plain_errors
@@ -56,7 +60,10 @@ from official_tasks.tasks.forms.text_files import plain_errors
 class Options:
     """Options of this script."""
 
-    input: str = option(help="File with one text on each line, or a data set.")
+    input: str = option(
+        help="File with one text on each line, or a data set. With --beam: "
+        "files."
+    )
     is_split_into_words: bool = option(
         False,
         "--input is a CoNLL file, with a word on each line, or a data set with "
@@ -78,6 +85,11 @@ class Options:
     sequence_length: int = option(128, "Maximum tokens of a row.")
     batch_size: int = option(
         32, "Rows in a batch.", at_least=1, at_most=options.LARGEST_BATCH
+    )
+    beam: str | None = option(
+        None,
+        "Extract in an Apache Beam pipeline, with these Beam flags: one file "
+        "of features for each file of --input.",
     )
 
 
@@ -127,42 +139,56 @@ def _read_data_set(source, column):
         yield words
 
 
-def main(values):
+def make_extractor(model, sequence_length, recipe, *arguments):
+    """Return an `Extractor` with the encoder and the tokenizer of a model."""
     from bert_keras.interop.opening import open_checkpoint
 
+    checkpoint = open_checkpoint(model)  # one save for both
+    return Extractor(
+        bert_keras.BertEncoder.from_preset(checkpoint),
+        bert_keras.BertPreprocessor.from_preset(
+            checkpoint, sequence_length=sequence_length, pad_to_longest=True
+        ),
+        find_recipe(recipe),
+        *arguments,
+    )
+
+
+def main(values):
     if not values.output.endswith((".npz", ".tfrecord")):
         raise InputError(
             f"--output={values.output}: expected a .npz or .tfrecord file"
         )
     refuse_inputs(values.output, values.input, values.model)
-    recipe = find_recipe(values.recipe)
-    texts = functools.partial(
-        read_words, values.input, values.is_split_into_words, values.text
+    find_recipe(values.recipe)
+    read = functools.partial(
+        read_words, columns=values.is_split_into_words, text=values.text
     )
+    names = "model recipe per dtype sequence_length batch_size".split()
+    settings = {name: values[name].value for name in names}
+    make = functools.partial(
+        make_extractor,
+        values.model,
+        values.sequence_length,
+        values.recipe,
+        values.per,
+        values.dtype,
+        values.batch_size,
+    )
+    if values.beam is not None:
+        _extract_with_beam(values, read, make, settings)
+        return
+    texts = functools.partial(read, values.input)
     if os.path.exists(values.input):
         files.check_file(values.input)  # a pipe can be read only once
     sizes = list(map(len, texts()))
     if not any(sizes):
         raise InputError(f"{values.input} has no text. Name a file with text.")
-    names = "model recipe per dtype sequence_length batch_size".split()
-    settings = {name: values[name].value for name in names}
     weights = list_model_files(values.model)
     with open_parts(
         values.output, settings, values.overwrite, weights
     ) as parts:
-        checkpoint = open_checkpoint(values.model)  # one save for both
-        extract = Extractor(
-            bert_keras.BertEncoder.from_preset(checkpoint),
-            bert_keras.BertPreprocessor.from_preset(
-                checkpoint,
-                sequence_length=values.sequence_length,
-                pad_to_longest=True,
-            ),
-            recipe,
-            values.per,
-            values.dtype,
-            values.batch_size,
-        )
+        extract = make()
         progress.show_devices()
         with progress.bar("Extracting features", len(sizes)) as update:
             for done in parts.make(split_texts(texts()), extract.make_part):
@@ -180,6 +206,29 @@ def main(values):
         f"{width}, for {format_count(parts.rows, 'text')}; {size:,} bytes, "
         f"{size / vectors:,.0f} a vector"
     )
+
+
+def _extract_with_beam(values, read, make, settings):
+    if is_data_set(values.input):
+        raise InputError(
+            f"--input is {values.input}, but --beam reads files. Name files, "
+            "or leave --beam out."
+        )
+    import_beam()
+    from official_tasks.engine.beam_features import extract_files
+
+    shards = extract_files(
+        find_inputs(values.input),
+        read,
+        make,
+        values.output,
+        settings,
+        shlex.split(values.beam),
+        values.overwrite,
+        list_model_files(values.model),
+    )
+    last = f" to {shards[-1]}" if len(shards) > 1 else ""
+    progress.console.print(f"{shards[0]}{last}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.serving import load
 from bert_keras.serving.load import load_saved_model
-from official_tasks.engine import beam_answers
-from official_tasks.engine.beam_answers import list_shards
+from official_tasks.engine import beam_answers, beam_shards
+from official_tasks.engine.beam_shards import list_shards
 from tests.support.damages import flip
 from tests.support.run_script import call_script
 
@@ -127,7 +127,7 @@ def test_an_interrupted_call_is_resumed_with_what_is_missing(
     output = str(tmp_path / "out.jsonl")
     shards, written = list_shards(output, 3), []
     arguments = classifier_export, inputs / "*", output
-    write = beam_answers._WriteShard.__call__
+    write = beam_shards._WriteShard.__call__
     count = beam_answers._CountRows.__call__
 
     def record(task, result):
@@ -141,7 +141,7 @@ def test_an_interrupted_call_is_resumed_with_what_is_missing(
     def stop(*_):
         raise OSError(5, "stopped")
 
-    monkeypatch.setattr(beam_answers._WriteShard, "__call__", record)
+    monkeypatch.setattr(beam_shards._WriteShard, "__call__", record)
     with monkeypatch.context() as patched:
         patched.setattr(beam_answers._CountRows, "__call__", one_more)
         done = predict(*arguments, beam=DIRECT)

@@ -23,6 +23,7 @@ from official_tasks import (
 from official_tasks.commands import find_commands
 from official_tasks.engine import (
     beam_answers,
+    beam_features,
     folds,
     leaderboard,
     masked_lm,
@@ -132,6 +133,7 @@ OPTIONS = {
         "dtype": "float16",
         "sequence_length": 13,
         "batch_size": 5,
+        "beam": "--runner=R --x=y",
     },
     mine_negatives: {
         "model": "m",
@@ -509,6 +511,17 @@ def test_every_option_of_extract_features_reaches_the_extractor(
     given["input"] = tmp_path / "texts"
     for path in (given["input"], given["output"]):  # which is overwritten
         path.write_text("the\nship\n")
+    by_beam = record(beam_features, "extract_files")
+    with pytest.raises(Reached):
+        extract_features.main(parse(extract_features, **given))
+    paths, read, make, output, settings, *others = by_beam.arguments
+    assert (paths, output) == ([str(given["input"])], str(given["output"]))
+    assert read.keywords == {"columns": True, "text": "t"}
+    made = given["model"], 13, "concat:-1,-2", "word_first", "float16", 5
+    assert make.args == (str(made[0]), *made[1:])
+    assert {*settings.values()} == {*make.args}
+    assert others[:2] == [["--runner=R", "--x=y"], True]
+    del given["beam"]
     extractor = record(extract_features, "Extractor")
     file = {name: given[name] for name in given if name != "text"}
     with pytest.raises(Reached):
@@ -520,7 +533,8 @@ def test_every_option_of_extract_features_reaches_the_extractor(
     read = record(extract_features, "read_words")
     with pytest.raises(Reached):
         extract_features.main(parse(extract_features, **given))
-    assert read.arguments == (str(given["input"]), True, "t")
+    assert read.arguments == (str(given["input"]),)
+    assert read.named == {"columns": True, "text": "t"}
 
 
 def test_every_option_of_mine_negatives_reaches_the_search(
