@@ -34,7 +34,7 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def built(tmp_path_factory):
     """Folder with the built program; the commands of `COMMENT` run there."""
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
@@ -49,6 +49,11 @@ def folder(tmp_path_factory):
     done = run(folder, SITE, BUILD.replace("-fuse-ld=gold", linker))
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture
+def folder(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "built", symlinks=True)
 
 
 def run(folder, *commands):
