@@ -122,6 +122,38 @@ def _set_aside(config):
         gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    """Check when a shared fixture ends that no test has changed its files."""
+    value = yield
+    if fixturedef.scope != "function":
+        made = _list_files(value)
+
+        def check():
+            changed = {path for path, *_ in made ^ _list_files(value)}
+            assert not changed, (
+                f"Tests changed files of the shared fixture "
+                f"{fixturedef.argname}: {sorted(changed)}"
+            )
+
+        fixturedef.addfinalizer(check)
+    return value
+
+
+def _list_files(value):
+    """Return (path, size, time) of each file below the folders in `value`."""
+    ignored = {".lock", "__pycache__"}
+    values = list(value.values()) if isinstance(value, dict) else value
+    values = values if isinstance(values, (list, tuple)) else [values]
+    return {
+        (str(path), path.stat().st_size, path.stat().st_mtime_ns)
+        for folder in values
+        if isinstance(folder, (str, Path)) and os.path.isabs(folder)
+        for path in Path(folder).rglob("*")
+        if path.is_file() and ignored.isdisjoint((path.name, path.parent.name))
+    }
+
+
 @pytest.fixture(autouse=True)
 def no_process_no_fit(request):
     """A test marked `fast` fails if it starts a process or fits a model.
