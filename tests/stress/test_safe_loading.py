@@ -318,5 +318,6 @@ def test_rows_are_read_a_few_at_a_time_with_equal_numbers(
 def test_mutants_are_refused_or_loaded(mutants):
     tally = fuzzing.fuzz(mutants, seed=1)
     assert tally.total() == mutants
-    for name in {name for name, _ in tally}:
-        assert tally[name, "refused"] >= max(3, mutants // 150), name
+    refused = {name: tally[name, "refused"] for name, _ in tally}
+    assert sum(refused.values()) > mutants // 2, refused
+    assert min(refused.values()) > mutants // 150, refused
