@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import types
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -19,18 +18,12 @@ from bert_keras.serving import load
 from bert_keras.serving.load import load_saved_model
 from official_tasks.engine import beam_answers, beam_shards
 from official_tasks.engine.beam_shards import list_shards
+from tests.support.beam_runners import DIRECT, dask_workers
 from tests.support.damages import flip
 from tests.support.run_script import call_script
 
 pytestmark = pytest.mark.heavy
 
-# Without this location, Beam would download its runner Prism.
-DIRECT = "--runner=DirectRunner --prism_location=none"
-# By default, a Dask task gets at least 128 items, so one task would get all.
-DASK = (
-    "--runner=apache_beam.runners.dask.dask_runner.DaskRunner "
-    "--dask_partition_size=1"
-)
 WORDS = "an hour well spent dull and bad good dog".split()
 
 
@@ -295,9 +288,6 @@ def test_rows_of_several_inputs_are_dicts():
 def test_two_workers_of_dask_answer_though_one_is_killed(
     classifier_export, inputs, alone, tmp_path
 ):
-    dask = pytest.importorskip(
-        "distributed", reason="needs pip install 'bert_keras[dask]'"
-    )
     output = str(tmp_path / "out.jsonl")
     shards = list_shards(output, 3)
     killed = []
@@ -309,19 +299,8 @@ def test_two_workers_of_dask_answer_though_one_is_killed(
         killed.append(workers[0])
         os.kill(workers[0], signal.SIGKILL)
 
-    with dask.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
-    ) as cluster:
-        client = dask.Client(cluster)
-        pids = list(client.run(os.getpid).values())
+    with dask_workers() as (flags, pids):
         threading.Thread(target=kill_one, args=[pids], daemon=True).start()
-        address = f"--dask_client_address={cluster.scheduler_address}"
-        done = predict(
-            classifier_export, inputs / "*", output, beam=f"{DASK} {address}"
-        )
-        # Beam leaves clients open. Without any, `default_client` raises.
-        with suppress(ValueError):
-            for _ in range(10):
-                dask.default_client().close()
+        done = predict(classifier_export, inputs / "*", output, beam=flags)
     assert done.returncode == 0, done.stderr
     assert killed and contents(shards) == alone

@@ -8,11 +8,9 @@ import pytest
 from bert_keras.errors import InputError
 from official_tasks.engine import beam_features
 from official_tasks.engine.beam_shards import list_shards
+from tests.support.beam_runners import DIRECT, dask_workers
 from tests.support.run_script import ROOT, call_script
 from tests.support.task_samples import sentences
-
-# Without this location, Beam would download its runner Prism.
-DIRECT = "--runner=DirectRunner --prism_location=none"
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +126,14 @@ def test_what_beam_cannot_read_is_refused(
         tmp_path, toy_model, inputs / "a.txt", output, f"--beam={DIRECT}"
     )
     assert done.returncode == 2 and "Beam is not installed" in done.stderr
+
+
+@pytest.mark.long
+def test_two_workers_of_dask_extract(toy_model, inputs, alone, tmp_path):
+    output = tmp_path / "out.npz"
+    with dask_workers() as (flags, _):
+        done = extract(
+            *(tmp_path, toy_model, inputs / "*.txt", output), f"--beam={flags}"
+        )
+    assert done.returncode == 0, done.stderr
+    assert contents(list_shards(str(output), 2)) == alone["npz"]
