@@ -117,6 +117,8 @@ class ReadsTexts:
                 "The input is one text. Expected a batch of texts: give a "
                 "list, [text]."
             )
+        if texts[0].shape[0] == 0:
+            raise InputError("The input has no texts. Expected at least one.")
         # A tuple of one text stays a tuple, which an embedder distinguishes.
         x = texts if isinstance(x, tuple) or len(texts) > 1 else texts[0]
         classes = self._class_names()  # type: ignore[attr-defined]

@@ -498,8 +498,12 @@ def test_what_no_model_can_read_is_refused(preset):
         for inputs in (both, (both[0], ["good"] * 12)):
             with pytest.raises(InputError, match=r"fit\(\*preprocess"):
                 call(inputs)
-    for nothing in ([], np.zeros((0, 16), "int32")):
-        with pytest.raises(InputError, match="no rows. Expected at least one"):
+    for nothing, word in (
+        ([], "rows"),
+        (np.array([], str), "texts"),
+        (np.zeros((0, 16), "int32"), "rows"),
+    ):
+        with pytest.raises(InputError, match=f"no {word}. Expected at least"):
             model.predict(nothing, verbose=0)
     with pytest.raises(InputError, match="Text 1 is None"):
         model.predict(["a", None], verbose=0)
