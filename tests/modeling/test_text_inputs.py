@@ -170,6 +170,11 @@ def test_batches_may_be_lists_and_labels_lists_or_names(preset, make):
     batches = map(list, make(TEXTS, LABELS))  # as Keras splits [x, y]
     found = model.evaluate((batch for batch in batches), verbose=0)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+    weighted = model.evaluate(TEXTS, LABELS, sample_weight=WEIGHTS, verbose=0)
+    batches = map(list, make(TEXTS, LABELS, WEIGHTS))
+    found = model.evaluate((batch for batch in batches), verbose=0)
+    np.testing.assert_allclose(found, weighted, rtol=1e-5)
+    assert abs(weighted[0] - expected[0]) > 1e-3
 
 
 def test_columns_of_pandas_may_follow_arrays(preset):
@@ -290,6 +295,20 @@ def test_rows_as_long_as_the_longest_have_one_length(preset):
     found = model.predict(texts, batch_size=1, verbose=0)
     expected = model(encode(texts))
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_rows_as_long_as_the_longest_keep_their_weights(preset):
+    encode = bert_keras.BertPreprocessor.from_preset(
+        preset, sequence_length=16, pad_to_longest=True
+    )
+    model = load(preset, preprocessor=encode)
+    model.compile("sgd", weighted_metrics=[])
+    texts, labels = ["a", "An hour well spent."], np.array([0, 1])
+    weights = np.array([3.0, 0.5])
+    logits = np.array(model(encode(texts)), "float64")
+    losses = np.log(np.exp(logits).sum(-1)) - logits[[0, 1], labels]
+    found = model.evaluate(texts, labels, sample_weight=weights, verbose=0)
+    assert found == pytest.approx(np.mean(weights * losses), 1e-5)
 
 
 @pytest.mark.parametrize(
