@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras.modeling.attention import TransformerLayer
+from bert_keras.modeling.dropout import add_replica, dropout
 from bert_keras.modeling.heads import LogitsHead
 from bert_keras.modeling.layers import Dropout
 from bert_keras.modeling.pretrainer import (
@@ -136,6 +137,16 @@ def replicas_drop_different_units(folder):
     # A second run draws the same masks; one device draws the first replica's.
     np.testing.assert_array_equal(masks(TWO), drawn)
     np.testing.assert_array_equal(masks(OFF), drawn[:, 0])
+    # A transformer layer has the sites 0 to 8 for one seed.
+    seed, ones = tf.constant([3, 4]), tf.ones((8, 64))
+    draw = on_replicas(
+        lambda: tf.stack(
+            [dropout(ones, 0.5, add_replica(seed), site) for site in range(9)]
+        )
+    )
+    drawn = np.reshape(draw(), (18, 8, 64))  # (replica and site, 8, 64)
+    for one, other in itertools.combinations(drawn, 2):
+        assert 0.4 < np.mean(one != other) < 0.6
 
 
 def recomputed_layers_drop_the_same_units(folder):
