@@ -284,6 +284,10 @@ def test_old_names_and_half_precision_are_read(tmp_path):
     for name, weight in published_weights(model).items():
         expected = numbers[name].astype("float16").astype("float32")
         assert np.array_equal(weight.numpy(), expected)
+    # As in transformers, only names of a LayerNorm are old ones.
+    save_file({**tensors, "pooler.dense.gamma": np.ones(3)}, path)
+    report = load_model(CLASSES["BertEncoder"], tmp_path).load_report
+    assert "pooler.dense.gamma" in report.skipped
 
 
 def test_the_problem_type_and_the_form_of_gelu_come_along(tmp_path):
@@ -308,6 +312,8 @@ def test_one_output_without_a_name_is_a_regression(tmp_path):
     model = tiny.model("BertClassifier")
     one = type(model)(model.encoder, problem="regression")
     save_model(tmp_path / "a", one)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["id2label"] == {"0": "LABEL_0"}  # without it, two labels
     tiny.edit_config(tmp_path / "a", problem_type=None, bert_keras=None)
     again = load_model(CLASSES["BertClassifier"], tmp_path / "a")
     assert again.problem == "regression" and again.labels is None

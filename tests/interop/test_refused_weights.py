@@ -116,6 +116,7 @@ SETTINGS = [
     (HF, CONFIG, {"hidden_dropout_prob": 1}, "hidden_dropout_prob"),
     (HF, CONFIG, {"layer_norm_eps": "small"}, "layer_norm_eps"),
     (HF, CONFIG, {"id2label": {"0": "a", "7": "b"}}, "id2label"),
+    (HF, TEXT, {"unk_token": {"lstrip": False}}, "unk_token"),
     # Settings that this package never writes.
     (OWN, CONFIG, {"block_arguments": {"self": 1}}, "self"),
     (OWN, CONFIG, {"block_arguments": {"encoder": {}}}, "encoder"),
