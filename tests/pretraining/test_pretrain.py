@@ -354,6 +354,23 @@ def test_the_plan_of_a_published_size_is_as_published(size, parameters, batch):
         assert 80e9 / 2.5 < need < 80e9
 
 
+def test_activations_need_the_bytes_of_the_published_formula():
+    """Equation 1 of Korthikanti et al. 2022 is for 16-bit activations."""
+    sizes = {"num_layers": 24, "hidden_dim": 1024, "num_heads": 16}
+    sizes["vocabulary_size"] = 0
+    s, b, h, a = 512, 7, 1024, 16  # the letters of the paper
+    expected = 24 * s * b * h * (34 + 5 * a * s / h)
+    for dtype, factor in (
+        ("mixed_float16", 1),
+        ("mixed_bfloat16", 1),
+        ("float32", 2),
+    ):
+        settings = Settings(dtype=dtype)
+        long = phases(settings)[1]
+        found = estimate_memory(sizes, 0, long, settings, b)
+        assert found == factor * expected
+
+
 def test_layers_that_are_computed_again_take_less_memory(data, tmp_path):
     settings = Settings(**SMALLEST, rematerialize=True)
     model = new_model(settings, OBJECTIVES["mlm"], len(PIECES))
