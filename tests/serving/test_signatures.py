@@ -293,6 +293,16 @@ def test_a_batch_costs_its_longest_text():
     assert [shape.tolist() for shape in model.rows_seen] == [[2, 9]]
 
 
+@pytest.mark.parametrize("problem", ["single", "multi"])
+def test_probabilities_have_the_order_of_the_labels_that_are_stated(problem):
+    model = OfRow({"met": [-9.0, 9.0]}, ["no", "yes"], problem)
+    signature = classify(model, rows())
+    found = called(signature, ["met"])
+    best = int(np.argmax(found["probabilities"][0]))
+    assert signature.labels[best] == "yes"
+    assert np.ravel(found["label"][0]).tolist() == [b"yes"]
+
+
 @pytest.mark.parametrize(
     ("room", "stride", "lengths"),
     [
