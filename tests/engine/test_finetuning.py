@@ -561,6 +561,14 @@ def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
         first, *_ = notes.note_data({}, encoded, preprocess, longest)
         assert first.endswith(advice)
     assert "of the tokens are [UNK]" in text
+    # With [CLS] and [SEP], one or two of ten tokens. A tenth is not too much.
+    for unknown, is_noted in ((1, False), (2, True)):
+        words = [*[GOOD[0]] * (8 - unknown), *["zebra"] * unknown]
+        rows = [(" ".join(words), label) for label in (0, 1)]
+        task = classify_task(write_csv(tmp_path / "short.csv", rows))
+        encoded = task.encode(task.read("train"), preprocess)
+        assert notes.unknown_fraction(encoded, preprocess) == unknown / 10
+        assert bool(notes.note_data({}, encoded, preprocess)) == is_noted
 
 
 def test_a_remote_output_is_refused_before_training(place, task):
