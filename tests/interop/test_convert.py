@@ -36,7 +36,8 @@ def saved(folder, name, **arguments):
 @pytest.mark.parametrize("with_block", [True, False])
 @pytest.mark.parametrize("name", sorted(HEADS))
 def test_a_class_is_written_and_read_unchanged(tmp_path, name, with_block):
-    weights = set(published_weights(saved(tmp_path / "a", name)))
+    model = saved(tmp_path / "a", name, dropout=0.25)
+    weights = set(published_weights(model))
     done = convert(tmp_path / "a", tmp_path / "uncased")  # misleading name
     assert (done.difference, done.remark) == (0.0, "")
     if not with_block:  # like a folder saved by transformers
@@ -50,6 +51,7 @@ def test_a_class_is_written_and_read_unchanged(tmp_path, name, with_block):
     if name == "BertClassifier":
         assert written.head_arguments["labels"] == ["no", "maybe", "yes"]
         assert written.head_arguments["problem"] == "single"
+        assert written.head_arguments["dropout"] == model.dropout == 0.25
     text = read_text(written)
     assert text.sequence_length == 12
     assert text.pieces == tiny.PIECES
