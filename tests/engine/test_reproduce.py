@@ -1,6 +1,7 @@
 """The commands and scores of the paper's tables, and a toy run."""
 
 import json
+import re
 import types
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from official_tasks.pretraining.settings import (
 )
 from tests.support.glue_samples import write_glue
 from tests.support.page_commands import flags_of
-from tests.support.run_script import call_script
+from tests.support.run_script import ROOT, call_script
 from tests.support.toy_pretraining import PIECES, RULES, write_data
 
 TINY = (
@@ -125,6 +126,18 @@ def test_the_defaults_that_tables_leave_out_are_those_of_pretrain():
     expected = {k: str(sizes[k]) for k in SIZE_FIELDS}
     expected |= {"steps": str(Settings().steps), "mask_mix": mix}
     assert expected == DEFAULTS
+
+
+def test_the_small_scale_trains_for_the_epochs_on_the_page():
+    page = " ".join((ROOT / "docs" / "paper.md").read_text("utf-8").split())
+    pattern = r"takes (\d) epochs for entities.* (\d) epochs for sentiment and"
+    entities, others = re.search(pattern, page).groups()
+    expected = {"wikiann": entities, "sst2": others, "stsb": others}
+    for table in ("5", "6", "8", "figure5"):
+        for _, *words in list_commands(values(table, "small")).values():
+            flags = dict(w[2:].split("=") for w in words if "=" in w)
+            if "task" in flags:
+                assert flags["epochs"] == expected[flags["task"]]
 
 
 def test_flags_of_masks_are_left_out_where_nothing_is_masked():
