@@ -146,6 +146,7 @@ def test_int8_replaces_a_weight_without_collecting_garbage(kind, monkeypatch):
 
 def test_keras_on_jax_has_the_state_that_is_restored():
     """tests/devices/test_jax.py tests the restoring."""
+    import jax  # noqa: F401  first: tests/support/startup hides it from Keras
     from keras.src.backend.jax import trainer
 
     source = inspect.getsource(trainer.JAXTrainer.jax_state_sync)
