@@ -5,6 +5,7 @@ copies it first (`shutil.copytree`). A fixture makes its folder, and imports
 TensorFlow, only when a test first needs it. This import takes some seconds.
 """
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -36,6 +37,7 @@ CACHES = (
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not IS_WORKER:  # a worker has the variables of the main process
     CACHE = tempfile.mkdtemp(prefix="caches_")
+    atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
     for name in CACHES:
         os.environ[name] = os.path.join(CACHE, name.lower())
 
@@ -57,8 +59,8 @@ def _restore_signals():
 def pytest_configure(config):
     """Set signals, garbage collection, XLA flags and PYTHONPATH for tests."""
     _restore_signals()
-    if not IS_WORKER:
-        config.add_cleanup(lambda: shutil.rmtree(CACHE, ignore_errors=True))
+    # As a hook of this file, it would not see the fixtures of a session.
+    config.pluginmanager.register(SharedFixtures())
     gc.set_threshold(20_000)  # as the scripts do
     if config.option.markexpr != "long":
         # XLA takes longer to compile a toy model than to run it.
@@ -76,7 +78,7 @@ def pytest_ignore_collect(collection_path, config):
     This saves their imports.
     """
     is_left_out = (
-        config.option.markexpr.startswith("fast")
+        config.option.markexpr in ("fast", "fast and not long")
         and collection_path.suffix == ".py"
         and "pytest.mark.fast" not in collection_path.read_text("utf-8")
     )
@@ -122,22 +124,24 @@ def _set_aside(config):
         gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef):
-    """Check when a shared fixture ends that no test has changed its files."""
-    value = yield
-    if fixturedef.scope != "function":
-        made = _list_files(value)
+class SharedFixtures:
+    """A plugin that checks that no test changes files of shared fixtures."""
 
-        def check():
-            changed = {path for path, *_ in made ^ _list_files(value)}
-            assert not changed, (
-                f"Tests changed files of the shared fixture "
-                f"{fixturedef.argname}: {sorted(changed)}"
-            )
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef):
+        value = yield
+        if fixturedef.scope != "function":
+            made = _list_files(value)
 
-        fixturedef.addfinalizer(check)
-    return value
+            def check():
+                changed = {path for path, *_ in made ^ _list_files(value)}
+                assert not changed, (
+                    f"Tests changed files of the shared fixture "
+                    f"{fixturedef.argname}: {sorted(changed)}"
+                )
+
+            fixturedef.addfinalizer(check)
+        return value
 
 
 def _list_files(value):
@@ -149,6 +153,7 @@ def _list_files(value):
         (str(path), path.stat().st_size, path.stat().st_mtime_ns)
         for folder in values
         if isinstance(folder, (str, Path)) and os.path.isabs(folder)
+        if os.path.isdir(folder)
         for path in Path(folder).rglob("*")
         if path.is_file() and ignored.isdisjoint((path.name, path.parent.name))
     }

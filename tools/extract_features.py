@@ -159,7 +159,8 @@ def main(values):
         raise InputError(
             f"--output={values.output}: expected a .npz or .tfrecord file"
         )
-    refuse_inputs(values.output, values.input, values.model)
+    paths = [values.input] if values.beam is None else _find_files(values)
+    refuse_inputs(values.output, values.model, *paths)
     find_recipe(values.recipe)
     read = functools.partial(
         read_words, columns=values.is_split_into_words, text=values.text
@@ -176,7 +177,8 @@ def main(values):
         values.batch_size,
     )
     if values.beam is not None:
-        _extract_with_beam(values, read, make, settings)
+        settings["is_split_into_words"] = values.is_split_into_words
+        _extract_with_beam(values, paths, read, make, settings)
         return
     texts = functools.partial(read, values.input)
     if os.path.exists(values.input):
@@ -208,17 +210,24 @@ def main(values):
     )
 
 
-def _extract_with_beam(values, read, make, settings):
-    if is_data_set(values.input):
+def _find_files(values):
+    """Return the input files of a Beam pipeline."""
+    if values.input == "-" or is_data_set(values.input):
         raise InputError(
             f"--input is {values.input}, but --beam reads files. Name files, "
             "or leave --beam out."
         )
+    if values.text:
+        raise InputError(f"--text={values.text} only applies to a data set.")
+    return find_inputs(values.input)
+
+
+def _extract_with_beam(values, paths, read, make, settings):
     import_beam()
     from official_tasks.engine.beam_features import extract_files
 
     shards = extract_files(
-        find_inputs(values.input),
+        paths,
         read,
         make,
         values.output,

@@ -46,7 +46,7 @@ def answer_files(
         paths,
         path,
         answers.describe(separator),
-        lambda beam, sources, folder: _answer(beam, sources, read, answers),
+        lambda beam, sources, *_: _answer(beam, sources, read, answers),
         _WriteAnswers(write, answers.keep, answers.entry, separator),
         beam_flags=beam_flags,
         overwrite=overwrite,
@@ -137,7 +137,7 @@ class _WriteAnswers:
     separator: str | None
 
     def __call__(self, file, items, path):
-        items = sort_results(file, items, "rows")
+        items = sort_results(file, items, "answers")
         lines = [line for _, line, _ in items]
         has_column = any(has_id for *_, has_id in items) and ID not in self.keep
         keep = [ID] * has_column + self.keep

@@ -5,6 +5,8 @@ Importing this module needs Apache Beam.
 
 import dataclasses
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 
 from apache_beam.ml.inference.base import ModelHandler, RunInference
@@ -53,11 +55,12 @@ def extract_files(
         InputError: a file has no text; see also `Extractor` and `make_shards`.
     """
 
-    def compute(beam, sources, folder):
+    def compute(beam, sources, folder, key):
+        make_extractor()  # a mistake in its arguments is an error at once
         parts = (
             sources
             | "Spread files" >> beam.Reshuffle()
-            | beam.FlatMap(_ReadParts(read, folder))
+            | beam.FlatMap(_ReadParts(read, folder, key))
             | "Spread parts" >> beam.Reshuffle()
             | RunInference(_ExtractorHandler(make_extractor).with_no_batching())
         )
@@ -88,9 +91,12 @@ class _ExtractorHandler(ModelHandler):
 
     def run_inference(self, batch, model, inference_args=None):
         """Return (number of a file, (number of a part, its path)) for each."""
-        for _, _, path, texts, before in batch:
+        for _, _, path, texts, before, source in batch:
             if not files.exists(path):  # else of a call that was interrupted
-                content = model.make_part(texts, before)
+                try:
+                    content = model.make_part(texts, before)
+                except InputError as error:
+                    raise InputError(f"{source}: {error}") from None
                 with (
                     files.atomic_output(path) as partial,
                     open(partial, "wb") as stream,
@@ -104,18 +110,19 @@ class _ReadParts:
     """Task that reads a file; it yields lists of one part each.
 
     A part is (number of the file, its own number, path to write, texts, number
-    of texts before).
+    of texts before, path of the file).
     """
 
     read: Callable[[str], Iterable[list[str]]]
     folder: str
+    key: str
 
     def __call__(self, item):
         file, path = item
         before = 0
         for number, texts in enumerate(split_texts(self.read(path))):
-            name = os.path.join(self.folder, name_part(file, number))
-            yield [(file, number, name, texts, before)]
+            name = os.path.join(self.folder, name_part(file, number, self.key))
+            yield [(file, number, name, texts, before, path)]
             before += len(texts)
 
 
@@ -143,8 +150,19 @@ class _WriteFeatures:
 
     def __call__(self, file, items, path):
         parts = [name for _, name in sort_results(file, items, "parts")]
+        read = []
 
         def contents():
-            return (files.read_bytes(name, None) for name in parts)
+            for name in parts:
+                read.append(name)
+                yield files.read_bytes(name, None)
 
-        write_features(self.output, contents, path)
+        try:
+            write_features(self.output, contents, path)
+        except InputError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError):
+            raise InputError(
+                f"{read[-1]} was changed after it was written. Remove it, and "
+                "run the command again."
+            ) from None

@@ -13,7 +13,7 @@ from bert_keras.json_files import json_hash
 from official_tasks.engine.parts import FINISHED, FIX, open_run
 from official_tasks.overwriting import refuse_input_as_output
 
-_PART = re.compile(r"\d{6,}-part-\d{6,}")
+_PART = re.compile(r"\d{6,}-part-\d{6,}-[0-9a-f]{12}")
 WRITTEN = "answers"  # stage of the run: all shards are in its folder
 
 
@@ -23,9 +23,9 @@ def list_shards(path: str, count: int) -> list[str]:
     return [f"{start}-{i:05d}-of-{count:05d}{end}" for i in range(count)]
 
 
-def name_part(file: int, number: int) -> str:
-    """Return the name of a part of a shard in the folder of the run."""
-    return f"{file:06}-part-{number:06}"
+def name_part(file: int, number: int, key: str) -> str:
+    """Return the name of a part of a shard; see `make_shards` for `key`."""
+    return f"{file:06}-part-{number:06}-{key}"
 
 
 def make_shards(
@@ -53,8 +53,10 @@ def make_shards(
         path: the output; `list_shards` names its shards.
         settings: see `open_run`; the input files are added.
         compute: function of the module `apache_beam`, a collection of (number
-            of a file, its path) and the folder of `open_run`. It returns a
-            collection of (number of a file, its results).
+            of a file, its path), the folder of `open_run` and a key, a hash of
+            all that the shards depend on. It returns a collection of (number of
+            a file, its results). Workers of a call that was killed may still
+            write. So names have the key.
         write: picklable function of the number of a file, its results and a
             path, which writes the shard.
         beam_flags: see `open_pipeline`.
@@ -66,16 +68,19 @@ def make_shards(
         the paths of the shards.
 
     Raises:
-        InputError: Apache Beam is not installed, or a shard would replace an
-            input or a file of another command; see also `open_run`.
+        InputError: Apache Beam is not installed, a shard would replace an
+            input or a file of another command, or an input changed; see also
+            `open_run`.
     """
     import_beam()
     count = len(paths)
     shards = list_shards(path, count)
     for shard in shards:
         refuse_input_as_output(shard, model, *paths)
-    versions = [[p, files.describe_version(p)] for p in paths]
+    versions = _list_versions(paths)
     inputs = f"{format_count(count, 'file')}, {json_hash(versions)[:12]}"
+    models = _list_versions(model_files)
+    key = json_hash([settings, versions, models])[:12]
     start, end = map(glob.escape, os.path.splitext(path))
     old = files.find(f"{start}-?????-of-?????{end}")
     with open_run(
@@ -92,13 +97,21 @@ def make_shards(
         are_written = run.read_results(WRITTEN) is not None
         if old and not are_written and not overwrite:
             raise InputError(f"{old[0]} exists. {FIX}")
-        made = [run.file(f"{i:06}-of-{count:06}") for i in range(count)]
+        made = [run.file(f"{i:06}-of-{count:06}-{key}") for i in range(count)]
         if not are_written:
             todo = [i for i, x in enumerate(made) if not files.exists(x)]
             with open_pipeline(beam_flags) as (beam, pipeline):
                 sources = pipeline | beam.Create([(i, paths[i]) for i in todo])
-                results = compute(beam, sources, run.path)
+                results = compute(beam, sources, run.path, key)
                 results | "Write" >> beam.Map(_WriteShard(made, write))
+            for before, now in zip(
+                versions, _list_versions(paths), strict=True
+            ):
+                if now != before:
+                    raise InputError(
+                        f"{before[0]} changed while it was read. Run the "
+                        "command again with --overwrite."
+                    )
             run.finish(WRITTEN, count)
         for name in filter(_PART.fullmatch, files.list_folder(run.path)):
             files.remove(run.file(name))
@@ -111,6 +124,10 @@ def make_shards(
             files.remove(other)
         run.finish(FINISHED, _describe(shards))
     return shards
+
+
+def _list_versions(paths):
+    return [[path, files.describe_version(path)] for path in paths]
 
 
 def _describe(shards):
@@ -140,7 +157,7 @@ def sort_results(file, items, what) -> list[tuple]:
         file: number of the file.
         items: results, which begin with their number; and (-1, count, ...) with
             the number of results that were read.
-        what: word for the results in a message.
+        what: word for the results in a message, such as "answers".
 
     Raises:
         InputError: a result is missing, because the runner lost it.
@@ -148,8 +165,8 @@ def sort_results(file, items, what) -> list[tuple]:
     (_, count, *_), *found = sorted(items)
     if [number for number, *_ in found] != list(range(count)):
         raise InputError(
-            f"Expected the answers to {count} {what} of input file {file + 1}, "
-            f"got {len(found)} from Beam's runner. Run the command again, or "
-            "with another runner."
+            f"Expected {count} {what} of input file {file + 1}, got "
+            f"{len(found)} from Beam's runner. Run the command again, or with "
+            "another runner."
         )
     return found

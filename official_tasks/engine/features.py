@@ -252,5 +252,6 @@ def _write_records(path, parts):
                 example = tf.train.Example(
                     features=tf.train.Features(feature=columns)
                 )
-                file.write(example.SerializeToString())
+                # The order of the keys is otherwise another in each process.
+                file.write(example.SerializeToString(deterministic=True))
     return [count, vectors.shape[1]]

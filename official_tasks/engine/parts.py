@@ -14,7 +14,8 @@ from official_tasks.overwriting import refuse_input_as_output
 
 FINISHED = "output"  # the stage of the run that makes the output
 _NAME = re.compile(r"(\d{6,})-([0-9a-f]{12})-([0-9a-f]{12})")
-_SHARD = re.compile(r"\d{6,}-(of|part)-\d{6,}")  # see `beam_shards.py`
+# See `beam_shards.py`.
+_SHARD = re.compile(r"\d{6,}-(of|part)-\d{6,}-[0-9a-f]{12}")
 FIX = "Name another --output, or add --overwrite to replace it."
 
 

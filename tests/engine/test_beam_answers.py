@@ -139,7 +139,7 @@ def test_an_interrupted_call_is_resumed_with_what_is_missing(
         patched.setattr(beam_answers._CountRows, "__call__", one_more)
         done = predict(*arguments, beam=DIRECT)
     assert done.returncode == 2
-    assert "Expected the answers to 10 rows of input file 3, got 9" in (
+    assert "Expected 10 answers of input file 3, got 9" in (
         done.stderr.replace("\n", " ")
     )
     assert not any(map(os.path.exists, shards))

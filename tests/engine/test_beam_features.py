@@ -106,12 +106,103 @@ def test_an_interrupted_call_makes_only_the_missing_parts(
     assert not [*(tmp_path / "out.npz.parts").glob("0*")]
 
 
+def test_words_and_texts_are_other_features(toy_model, tmp_path):
+    (tmp_path / "x.conll").write_text("good O\nfilm O\n\nbad O\nbook O\n")
+    arguments = tmp_path, toy_model, tmp_path / "x.conll", tmp_path / "out.npz"
+    flags = f"--beam={DIRECT}", "--is_split_into_words"
+    assert extract(*arguments, flags[0]).returncode == 0
+    done = extract(*arguments, *flags)
+    assert done.returncode == 2
+    assert "is_split_into_words was false" in done.stderr.lower()
+
+
+def test_a_part_of_other_settings_or_a_damaged_one_is_not_joined(
+    toy_model, inputs, alone, tmp_path, monkeypatch
+):
+    """Workers of a call that was killed may write parts of other settings."""
+    output = tmp_path / "out.npz"
+    arguments = (
+        tmp_path,
+        toy_model,
+        inputs / "*.txt",
+        output,
+        f"--beam={DIRECT}",
+    )
+    folder = tmp_path / "out.npz.parts"
+
+    def stop(*_):
+        raise InputError("stopped")
+
+    def stop_before_joining(*more):
+        with monkeypatch.context() as patch:
+            patch.setattr(beam_features, "write_features", stop)
+            assert extract(*arguments, *more).returncode == 2
+
+    stop_before_joining("--recipe=last")
+    [old, *_] = folder.glob("000000-part-000000-*")
+    content = old.read_bytes()
+    stop_before_joining("--overwrite")
+    assert not old.exists()
+    old.write_bytes(content)
+    [part, *_] = folder.glob("000001-part-*")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    done = extract(*arguments)
+    assert done.returncode == 2
+    assert f"{part} was changed after" in done.stderr.replace("\n", "")
+    part.unlink()
+    assert extract(*arguments).returncode == 0
+    assert contents(list_shards(str(output), 2)) == alone["npz"]
+    assert not [*folder.glob("0*")]
+
+
+def test_an_input_that_changes_is_named(toy_model, tmp_path, monkeypatch):
+    source = tmp_path / "a.txt"
+    source.write_text("good film\n")
+    read = beam_features._ReadParts.__call__
+
+    def change(task, item):
+        yield from read(task, item)
+        source.write_text("another film\n")
+
+    arguments = tmp_path, toy_model, source, tmp_path / "out.npz"
+    monkeypatch.setattr(beam_features._ReadParts, "__call__", change)
+    done = extract(*arguments, f"--beam={DIRECT}")
+    assert done.returncode == 2
+    assert "a.txt changed while it was read" in done.stderr.replace("\n", " ")
+    assert not [*tmp_path.glob("*.npz")]
+
+
+def test_a_mistake_is_an_error_before_the_pipeline(toy_model, inputs, tmp_path):
+    for flag, words in (
+        ("--recipe=concat:-30", "-30"),
+        ("--model=/none/x", "/none/x"),
+        ("--text=x", "only applies to a data set"),
+    ):
+        done = extract(
+            *(tmp_path, toy_model, inputs / "a.txt", tmp_path / "out.npz"),
+            *(f"--beam={DIRECT}", flag),
+        )
+        assert done.returncode == 2 and words in done.stderr
+        assert "Traceback" not in done.stderr
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.txt").write_text("good")
+    flags = f"--beam={DIRECT}", "--recipe=last"
+    arguments = tmp_path, toy_model, source / "*", source / "out.npz", *flags
+    assert extract(*arguments).returncode == 0
+    done = extract(*arguments)  # the first output would now be an input
+    assert done.returncode == 2 and "is an input" in done.stderr
+
+
 def test_what_beam_cannot_read_is_refused(
     toy_model, inputs, tmp_path, monkeypatch
 ):
     (tmp_path / "empty.txt").write_text("\n\n")
     for source, words in (
         ("tfds:imdb_reviews", "--input is tfds:imdb_reviews, but --beam reads"),
+        ("-", "--input is -, but --beam reads"),
         (tmp_path / "empty.txt", "empty.txt has no text"),
         (inputs / "c*", "no such file"),
     ):

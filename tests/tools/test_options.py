@@ -512,18 +512,18 @@ def test_every_option_of_extract_features_reaches_the_extractor(
     for path in (given["input"], given["output"]):  # which is overwritten
         path.write_text("the\nship\n")
     by_beam = record(beam_features, "extract_files")
+    file = {name: given[name] for name in given if name != "text"}
     with pytest.raises(Reached):
-        extract_features.main(parse(extract_features, **given))
+        extract_features.main(parse(extract_features, **file))
     paths, read, make, output, settings, *others = by_beam.arguments
     assert (paths, output) == ([str(given["input"])], str(given["output"]))
-    assert read.keywords == {"columns": True, "text": "t"}
+    assert read.keywords == {"columns": True, "text": None}
     made = given["model"], 13, "concat:-1,-2", "word_first", "float16", 5
     assert make.args == (str(made[0]), *made[1:])
-    assert {*settings.values()} == {*make.args}
+    assert {*settings.values()} == {*make.args, True}
     assert others[:2] == [["--runner=R", "--x=y"], True]
-    del given["beam"]
+    del given["beam"], file["beam"]
     extractor = record(extract_features, "Extractor")
-    file = {name: given[name] for name in given if name != "text"}
     with pytest.raises(Reached):
         extract_features.main(parse(extract_features, **file))
     _, preprocess, *rest = extractor.arguments
