@@ -88,7 +88,7 @@ class Options(Settings, Execution):
         ),
         Condition(
             ("bias_correction",),
-            "with --optimizer=adamw, because lamb always has bias correction",
+            "with --optimizer=adamw; lamb always has bias correction",
             lambda v: v.optimizer == "adamw",
         ),
     )
