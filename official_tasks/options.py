@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import math
 import os
+import shlex
 import types
 import typing
 from collections.abc import Callable, Collection
@@ -361,3 +362,15 @@ def list_flags(cls, values=flags.FLAGS) -> dict:
         if flag.help is not None:
             groups.setdefault(option.group, {})[name] = flag
     return {title: named for title, named in groups.items() if named}
+
+
+def split_words(name, text) -> list[str]:
+    """Return the words of the flag `name`, whose value is quoted as in a shell.
+
+    Raises:
+        InputError: a quotation mark is missing.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"--{name}={text}: {error}") from None

@@ -39,7 +39,6 @@ the texts.
 import contextlib
 import dataclasses
 import functools
-import shlex
 
 from bert_keras import files
 from bert_keras.data.data_sets import is_data_set
@@ -257,7 +256,7 @@ def _answer_with_beam(values, answers, paths, separator, reading):
         functools.partial(_read_file, *reading),
         answers,
         values.output,
-        shlex.split(values.beam),
+        options.split_words("beam", values.beam),
         values.overwrite,
         separator,
     )

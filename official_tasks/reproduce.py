@@ -33,7 +33,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from bert_keras.run_folder import STAGES
 from official_tasks import script
-from official_tasks.options import option
+from official_tasks.options import option, split_words
 
 
 class Row(NamedTuple):
@@ -284,7 +284,11 @@ def _list_row(values, row, columns, seed):
         known = [DEFAULT_MASKS, *known.split()]
         own = [word for word in row.pretrain.split() if word not in known]
         scale = SMALL_PRETRAIN.split() if is_small else []
-        words = [*scale, *own, *shlex.split(values.pretrain_flags)]
+        words = [
+            *scale,
+            *own,
+            *split_words("pretrain_flags", values.pretrain_flags),
+        ]
         if "left_to_right" in row.pretrain:
             words = [word for word in words if not MASK_FLAG.match(word)]
         words.insert(0, f"--data={values.data}")
@@ -295,12 +299,13 @@ def _list_row(values, row, columns, seed):
         if row.only not in (None, column.name):
             continue
         start = f"{column.task}."
-        more = f"{column.flags} {row.finetune} {values.finetune_flags}"
+        more = f"{column.flags} {row.finetune}"
         words = [
             f"--task={column.task}",
             *init,
             *(SMALL_FINETUNE.split() if is_small else ()),
             *shlex.split(more),
+            *split_words("finetune_flags", values.finetune_flags),
             *(
                 f"--{text.removeprefix(start)}"
                 for text in values.task_flag

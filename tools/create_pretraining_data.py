@@ -27,7 +27,6 @@ import dataclasses
 import itertools
 import math
 import os
-import shlex
 
 from bert_keras import files
 from bert_keras.data.corpus import (
@@ -198,7 +197,7 @@ def _create_with_beam(values, tokenizer, build):
     from bert_keras.data.beam import make_runner
     from bert_keras.data.pretraining_data import create_from_files
 
-    run = make_runner(shlex.split(values.beam))
+    run = make_runner(options.split_words("beam", values.beam))
     reading = _reading(values)
     return create_from_files(
         values.input, tokenizer, values.output, build, reading, run

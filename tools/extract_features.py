@@ -32,7 +32,6 @@ import dataclasses
 import functools
 import io
 import os
-import shlex
 
 import bert_keras
 from bert_keras import files
@@ -232,7 +231,7 @@ def _extract_with_beam(values, paths, read, make, settings):
         make,
         values.output,
         settings,
-        shlex.split(values.beam),
+        options.split_words("beam", values.beam),
         values.overwrite,
         list_model_files(values.model),
     )

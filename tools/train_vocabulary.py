@@ -26,7 +26,6 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 # isort: split
 import dataclasses
 import functools
-import shlex
 
 from bert_keras.data.corpus import Reading, paragraphs, read_documents
 from bert_keras.data.workers import in_order
@@ -112,7 +111,7 @@ def _count_words(values, lowercase, strip_accents):
             lowercase,
             strip_accents,
             f"{values.output}.counts",
-            shlex.split(values.beam),
+            options.split_words("beam", values.beam),
         )
     texts = paragraphs(read_documents(values.input, reading))
     in_workers = functools.partial(in_order, workers=values.workers)

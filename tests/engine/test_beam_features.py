@@ -179,6 +179,7 @@ def test_a_mistake_is_an_error_before_the_pipeline(toy_model, inputs, tmp_path):
         ("--recipe=concat:-30", "-30"),
         ("--model=/none/x", "/none/x"),
         ("--text=x", "only applies to a data set"),
+        ("--beam=--runner='x", "No closing quotation"),
     ):
         done = extract(
             *(tmp_path, toy_model, inputs / "a.txt", tmp_path / "out.npz"),
