@@ -16,6 +16,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from pydoc_data.topics import topics
+from typing import NamedTuple
 
 from bert_keras.data.corpus import Document
 from bert_keras.data.sentences import split_sentences
@@ -40,9 +41,9 @@ _MARKED = re.compile(r"[`*_\[\\]|://")
 _MARKUP = (
     (re.compile(r"!?\[([^\]]+)\]\([^)\s]*\)"), r"\1"),  # [text](link)
     (re.compile(r"`([^`<]+?)\s*<[^>`]*>`_*"), r"\1"),  # `text <link>`_
-    (re.compile(r":[\w:]+:`~[\w.]*?(\w+)`"), r"\1"),  # :role:`~a.b.name`
-    (re.compile(r":[\w:]+:`([^`]+)`"), r"\1"),  # :role:`name`
-    (re.compile(r"`+"), ""),
+    (re.compile(r":[\w:]+:`~[\w.]*?(\w+)`"), r"`\1`"),  # :role:`~a.b.name`
+    (re.compile(r":[\w:]+:`([^`]+)`"), r"`\1`"),  # :role:`name`
+    (re.compile(r"`+"), "`"),
     (re.compile(r"(?<!\w)(\*\*?|__)(\S(?:.*?\S)?)\1(?!\w)"), r"\2"),
     (re.compile(r"<?https?://[^\s>)]+>?"), ""),
     (re.compile(r"\s*\[\d+\]_?|\\"), ""),
@@ -56,14 +57,16 @@ _WORD = re.compile(
 def prose(docstring: str) -> list[str]:
     """Return the paragraphs and list items of a docstring that are prose.
 
-    >>> prose("Adds two numbers, one by one.\\n\\n>>> add(1, 2)\\n3\\n")
-    ['Adds two numbers, one by one.']
+    Code in them is between backquotes.
+
+    >>> prose("Adds ``a`` and b, one by one.\\n\\n>>> add(1, 2)\\n3\\n")
+    ['Adds `a` and b, one by one.']
     """
     kept = []
     for block in _split_blocks(_FENCE.sub("\n", docstring)):
         for item in _join_items(block):
             text = _remove_markup(item)
-            if _is_prose(text):
+            if _is_prose(text.replace("`", "")):
                 kept.append(text)
     return kept
 
@@ -145,37 +148,77 @@ _DOCUMENTED = (
 _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 
 
-def read_documentation() -> Iterator[tuple[str, Document]]:
-    """Yield (library, document) for each module or topic.
+class Documentation(NamedTuple):
+    """The prose of a module or topic.
 
-    The order is fixed. The library is "python" for the standard library and for
-    topics of the language reference. A sentence that occurs again is skipped,
-    so training data and held-out data have no sentence in common. Modules
-    without prose are skipped.
+    Attributes:
+        document: `Document` of the sentences, without backquotes.
+        names: for each sentence, the (start, end) of the code names that were
+            in backquotes; empty if other text was in backquotes, too.
+    """
+
+    document: Document
+    names: list[list[tuple[int, int]]]
+
+
+def read_documentation() -> Iterator[Documentation]:
+    """Yield the documentation of each module or topic, in a fixed order.
+
+    A sentence that occurs again is skipped, so training data and held-out data
+    have no sentence in common. Modules without prose are skipped.
     """
     seen: set[str] = set()
-    for library, name, docstrings in _list_modules():
+    for name, docstrings in _list_modules():
         paragraphs = (text for doc in docstrings for text in prose(doc))
-        sentences = []
+        found = {}
         for text in paragraphs:
-            for sentence in split_sentences(text):
+            for sentence, names in _split_names(text):
                 key = sentence.casefold().rstrip(".")
                 if key not in seen:
                     seen.add(key)
-                    sentences.append(sentence)
-        if sentences:
-            yield library, Document(name, sentences, sentences_given=True)
+                    found[sentence] = names
+        if found:
+            document = Document(name, [*found], sentences_given=True)
+            yield Documentation(document, [*found.values()])
 
 
-def _list_modules() -> Iterator[tuple[str, str, list[str]]]:
+def _split_names(paragraph):
+    """Yield each sentence of a paragraph with its code names.
+
+    >>> [*_split_names("Calls `f`. It adds `a + b`.")]
+    [('Calls f.', [(6, 7)]), ('It adds a + b.', [])]
+    """
+    parts = paragraph.split("`")  # each second part is code
+    ends = [*itertools.accumulate(map(len, parts))]
+    code = [*zip(ends[::2], ends[1::2], strict=False)]
+    text, end = "".join(parts), 0
+    for sentence in split_sentences(text):
+        start = text.index(sentence, end)
+        end = start + len(sentence)
+        names = [(a, b) for a, b in code if a < end and start < b]
+        # A name has no space, and no letter before or after it.
+        is_clear = len(parts) % 2 and all(
+            start <= a < b <= end
+            and len(text[a:b].split()) == 1
+            and not text[a - 1 : a].isalnum()
+            and not text[b : b + 1].isalnum()
+            for a, b in names
+        )
+        yield (
+            sentence,
+            [(a - start, b - start) for a, b in names] if is_clear else [],
+        )
+
+
+def _list_modules() -> Iterator[tuple[str, list[str]]]:
     for topic, text in sorted(topics.items()):
-        yield "python", f"pydoc_data.topics.{topic}", [text]
+        yield f"pydoc_data.topics.{topic}", [text]
     for name, path in _list_python_files(sysconfig.get_paths()["stdlib"]):
-        yield "python", name, _find_docstrings(path)
+        yield name, _find_docstrings(path)
     for library in LIBRARIES:
         for folder in _locate(library):
             for name, path in _list_python_files(folder):
-                yield library, f"{library}.{name}", _find_docstrings(path)
+                yield f"{library}.{name}", _find_docstrings(path)
 
 
 def _locate(library: str) -> list[str]:

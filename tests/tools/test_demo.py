@@ -1,4 +1,4 @@
-"""tools/demo.py --quick is killed by SIGKILL and run again."""
+"""The demo compares its scores honestly; a killed demo ends like another."""
 
 import os
 import random
@@ -8,12 +8,15 @@ import sys
 
 import pytest
 
+from bert_keras.json_files import write_json
 from tests.support.run_script import ROOT
+from tools.demo import STARTS, list_scores
 
 # Files that the stages compute; other files contain times.
 COMPUTED = """
-vocab.txt task/train.csv task/dev.csv pretrain/model/model.safetensors
-pretrained/model/model.safetensors scratch/model/model.safetensors
+vocab.txt task/train.jsonl task/dev.jsonl pretrain/model/model.safetensors
+random/model/model.safetensors pretrained/model/model.safetensors
+packaged/model/model.safetensors
 served/variables/variables.data-00000-of-00001 answers.jsonl
 """.split()
 
@@ -30,6 +33,35 @@ def start_demo(folder):
         text=True,
         start_new_session=True,
     )
+
+
+@pytest.mark.parametrize(
+    "scores, quick, verdict",
+    [
+        (
+            (0.35, 0.47, 0.66),
+            False,
+            "without labels helps",
+        ),
+        ((0.47, 0.35, 0.66), False, "Here it is not"),
+        ((0.35, 0.36, 0.66), False, "Here it is not"),  # by chance
+        ((0.35, 0.66, 0.66), False, "Here it is not"),
+        ((0.00, 0.10, 0.20), True, "This says nothing"),
+    ],
+)
+def test_a_comparison_that_shows_no_gain_says_so_in_words(
+    tmp_path, scores, quick, verdict
+):
+    for name, f1 in zip(STARTS, scores, strict=True):
+        tmp_path.joinpath(name).mkdir()
+        write_json({"f1": f1}, tmp_path / name / "results.json")
+    tmp_path.joinpath("pretrain").mkdir()
+    metrics = "mlm_accuracy mlm_unigram_baseline nsp_accuracy".split()
+    results = dict.fromkeys([*metrics, "nsp_majority_baseline"], 0.5)
+    write_json(results, tmp_path / "pretrain" / "results.json")
+    *lines, last = list_scores(tmp_path, quick)
+    assert verdict in last
+    assert [line[-5:] for line in lines[-3:]] == [f"{x:5.1%}" for x in scores]
 
 
 @pytest.mark.long
