@@ -25,7 +25,7 @@ SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("official_tasks", "tools")
     for path in (ROOT / folder).glob("*.py")
-    if "script.start(main" in path.read_text(encoding="utf-8")
+    if "\n    script.start(main" in path.read_text(encoding="utf-8")
 )
 
 
