@@ -224,7 +224,8 @@ def list_options(cls) -> dict[str, Option]:
     options = {}
     for field in dataclasses.fields(cls):
         kind, is_list = _read_hint(hints[field.name])
-        options[field.name] = field.metadata["option"]._replace(
+        plain = Option(field.default, "")  # a field without `option`
+        options[field.name] = field.metadata.get("option", plain)._replace(
             kind=kind, is_list=is_list
         )
     return options

@@ -43,7 +43,7 @@ def extract_files(
         make_extractor: picklable function that returns an `Extractor`. Each
             worker calls it once.
         path: see `make_shards`; an output of `write_features`.
-        settings: see `make_shards`.
+        settings: see `make_shards`; "model" is the path of the model.
         beam_flags: see `open_pipeline`.
         overwrite: see `open_run`.
         model_files: see `open_run`.
@@ -73,6 +73,7 @@ def extract_files(
         settings,
         compute,
         _WriteFeatures(path),
+        model=settings["model"],
         beam_flags=beam_flags,
         overwrite=overwrite,
         model_files=model_files,

@@ -14,7 +14,7 @@ from official_tasks.engine.parts import FINISHED, FIX, open_run
 from official_tasks.overwriting import refuse_input_as_output
 
 _PART = re.compile(r"\d{6,}-part-\d{6,}-[0-9a-f]{12}")
-WRITTEN = "answers"  # stage of the run: all shards are in its folder
+WRITTEN = "shards"  # stage of the run: all shards are in its folder
 
 
 def list_shards(path: str, count: int) -> list[str]:
@@ -35,18 +35,17 @@ def make_shards(
     compute: Callable,
     write: Callable,
     *,
+    model: str,
     beam_flags: Iterable[str] = (),
     overwrite: bool = False,
-    model: str = "",
     model_files: Iterable[str] = (),
 ) -> list[str]:
     """Make a file, called a shard, for each input file, as Beam's workers.
 
-    The workers write shards into the folder of `open_run`. When all are
-    complete, they get their final names. The same call makes only the missing
-    shards.
-
-    A part that `name_part` names is kept until all shards are complete.
+    The workers write shards into the folder of `open_run`, and may write parts
+    of shards there, under names of `name_part`. When all shards are complete,
+    they get their final names, and the parts are removed. The same call makes
+    only the missing shards.
 
     Args:
         paths: input files, which have the same paths on every machine.
@@ -55,13 +54,13 @@ def make_shards(
         compute: function of the module `apache_beam`, a collection of (number
             of a file, its path), the folder of `open_run` and a key, a hash of
             all that the shards depend on. It returns a collection of (number of
-            a file, its results). Workers of a call that was killed may still
-            write. So names have the key.
+            a file, its results). Names have the key, because workers of a call
+            that was killed may still write.
         write: picklable function of the number of a file, its results and a
             path, which writes the shard.
+        model: path of the model, which no shard may replace.
         beam_flags: see `open_pipeline`.
         overwrite: see `open_run`.
-        model: path of the model, which no shard may replace.
         model_files: see `open_run`.
 
     Returns:

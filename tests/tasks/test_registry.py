@@ -164,7 +164,7 @@ from official_tasks.tasks.base import Task
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MineOptions:
     rows: int = option(5, "Rows.")
-    fast: bool = option(False, "Fast.")
+    fast: bool = False
     data_dir: str | None = option(None, "Data.")
 
 class Mine(Task):
