@@ -4,14 +4,17 @@ import itertools
 import math
 import warnings
 
-import numpy as np
 import tensorflow as tf
 
 import bert_keras
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.opening import open_checkpoint
-from bert_keras.modeling import kernels, weights
+from bert_keras.modeling import weights
+from bert_keras.modeling.pretrainer import (
+    pretraining_losses,
+    pretraining_metrics,
+)
 from bert_keras.text.masking import (
     MASK_RATE,
     MaskingVocabulary,
@@ -54,9 +57,11 @@ def score_masked_lm(
     preprocess = bert_keras.BertPreprocessor.from_preset(
         checkpoint, sequence_length=sequence_length
     )
-
-    sums = make_sums(model)
-    totals, rows = np.zeros(3), 0
+    losses, metrics = pretraining_losses(), pretraining_metrics()
+    model.compile(
+        loss={"mlm": losses["mlm"]}, weighted_metrics={"mlm": metrics["mlm"]}
+    )
+    loss = hits = count = rows = 0
     with progress.bar("Rows with masks") as update:
         for masked in masked_rows(preprocess, texts, seed):
             for first in range(0, len(masked["token_ids"]), batch_size):
@@ -68,53 +73,30 @@ def score_masked_lm(
                 for name in ("token_ids", "segment_ids", "padding_mask"):
                     batch[name] = batch[name][:, :width]
                 ids, real = batch.pop("mask_ids"), batch.pop("mask_weights")
-                totals += np.array(sums(batch, ids, real), np.float64)
-                if not np.isfinite(totals).all():
+                means = model.test_on_batch(
+                    batch, {"mlm": ids}, {"mlm": real}, return_dict=True
+                )
+                if not math.isfinite(means["loss"]):
                     raise InputError(
                         f"The model {preset} answers one of the rows "
                         f"{rows + 1} to {rows + len(ids)} with NaN or infinity."
                         " Use earlier weights, or train again with a lower "
                         "learning rate."
                     )
+                loss += float(means["loss"]) * real.sum()
+                hits += round(means["mlm_accuracy"] * real.sum())
+                count += int(real.sum())
                 rows += len(ids)
                 update(rows)
     if not rows:
         raise InputError("Expected at least one text with a token, got none.")
-    loss, hits, count = totals
     return {
         "loss": float(loss / count),
         "perplexity": math.exp(loss / count),
-        "accuracy": float(hits / count),
-        "masked": int(count),
+        "accuracy": hits / count,
+        "masked": count,
         "rows": rows,
     }
-
-
-def make_sums(model):
-    """Return a function that sums the results of a batch of masked rows.
-
-    Its arguments are the model's inputs, the true ids, int32 (B, M), and the
-    mask weights, float32 (B, M): 1 at masked tokens, 0 at padding. It returns
-    the sum of the losses, the number of correct predictions and the number of
-    masked tokens. It is traced once for all shapes.
-    """
-    matrix = tf.TensorSpec([None, None], tf.int32)
-    names = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
-
-    @tf.function(
-        input_signature=[
-            dict.fromkeys(names, matrix),
-            matrix,
-            tf.TensorSpec([None, None], tf.float32),
-        ]
-    )
-    def sums(inputs, ids, real):
-        logits = model(inputs, training=False)["mlm"]  # (B, M, V)
-        losses = kernels.cross_entropy(ids, logits)  # (B, M)
-        hits = tf.cast(tf.argmax(logits, -1, tf.int32) == ids, tf.float32)
-        return [tf.reduce_sum(v * real) for v in (losses, hits, real)]
-
-    return sums
 
 
 def _load_pretrainer(checkpoint):

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from bert_keras import BertEncoder, BertPretrainer, InputError
-from official_tasks.engine.masked_lm import (
-    make_sums,
-    masked_rows,
-    score_masked_lm,
-)
+from official_tasks.engine.masked_lm import masked_rows, score_masked_lm
 from tests.support import model_samples, numpy_bert
 from tests.support.run_script import call_script
 from tests.support.toy_words import preprocessor
@@ -54,20 +50,6 @@ def test_loss_accuracy_and_perplexity_equal_those_of_numpy(weights):
     assert scores["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert scores["perplexity"] == pytest.approx(math.exp(np.mean(losses)))
     assert scores["accuracy"] == np.mean(hits)
-
-
-def test_batches_of_any_shape_are_traced_once(weights):
-    sums = make_sums(weights[0])
-    for rows, width, masks in ((2, 5, 1), (3, 9, 2)):
-        ids = np.ones((rows, width), "int32")
-        positions = np.ones((rows, masks), "int32")
-        inputs = dict.fromkeys(
-            ("token_ids", "segment_ids", "padding_mask"), ids
-        )
-        inputs["mask_positions"] = positions
-        real = np.ones((rows, masks), "float32")
-        assert sums(inputs, positions, real)[2] == rows * masks
-    assert sums.experimental_get_tracing_count() == 1
 
 
 def test_a_loss_that_is_not_finite_is_named_with_its_rows(tmp_path, eagerly):
