@@ -28,8 +28,12 @@ from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.options import Condition, option
 from official_tasks.pretraining.settings import Settings
 
-# Settings that the card leaves out: paths mean nothing on another machine.
-PATHS = {"init", "vocabulary", "phase_2_data"}
+# Settings that the card lists. Paths mean nothing on another machine.
+LISTED = {
+    "epochs",
+    *options.list_options(Hyperparameters),
+    *options.list_options(Settings),
+} - {"init", "vocabulary", "phase_2_data"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,15 +75,10 @@ def main(values):
     checkpoint = open_checkpoint(values.model)
     model = model_class(checkpoint).from_preset(checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(checkpoint)
-    origin = getattr(model, "encoder", model).origin or ""
-    base = None  # `org/name` of the weights that training began from
-    if origin.startswith("hf://"):
-        base = origin.removeprefix("hf://").partition("@")[0]
     card = publishing.model_card(
         model,
         values.repo_id,
         license=values.license,
-        base_model=base,
         **describe_run(values.model, values.limits),
     )
     if values.output:
@@ -91,16 +90,16 @@ def main(values):
             card,
             values.overwrite,
         )
-        progress.console.print(f"Written to {values.output}", soft_wrap=True)
-        return
-    address = publishing.push_to_hub(
-        model,
-        preprocess,
-        values.repo_id,
-        card=card,
-        private=values.private,
-        revision=values.revision,
-    )
+        address = f"Written to {values.output}"
+    else:
+        address = publishing.push_to_hub(
+            model,
+            preprocess,
+            values.repo_id,
+            card=card,
+            private=values.private,
+            revision=values.revision,
+        )
     progress.console.print(address, soft_wrap=True)
 
 
@@ -115,68 +114,56 @@ def describe_run(folder, limits) -> dict:
     """
     from official_tasks.engine.task_report import select_metrics
 
-    training = {"epochs"}.union(
-        *map(options.list_options, (Hyperparameters, Settings))
-    )
-    training -= PATHS
-    arguments, sections = {}, []
+    settings, results = _read_run(folder)
+    lines = [limits, *(f"- {note}" for note in results.get("notes", ()))]
+    limits = "\n".join(filter(None, lines))
+    last = "Limits", limits or "Not stated. Measure the model on your texts."
+    if not results:
+        return {"sections": [last]}
+    dataset, shown = _name_data(settings), select_metrics(results)
+    metrics = {
+        name: value
+        for name, value in shown.items()
+        if not name.endswith("_baseline") and name != "temperature"
+    }
+    shown["best constant prediction"] = results.get("majority_baseline")
+    listed = {k: settings[k] for k in settings if k in LISTED}
+    sections = [
+        ("Data", _describe_data(dataset, results)),
+        ("Results", _table(("metric", "value"), shown)),
+        ("Settings", _table(("setting", "value"), listed)),
+        last,
+    ]
+    return {"metrics": metrics, "dataset": dataset, "sections": sections}
+
+
+def _read_run(folder):
+    """Return the settings and the results of a run; of several, the best."""
     parent, name = os.path.split(os.path.abspath(folder))
     if name == "model" and os.path.isfile(os.path.join(parent, "run.json")):
         folder = parent
-    results = os.path.join(folder, "results.json")
-    if os.path.isfile(results):
-        results = json_files.read_json(results)
-        if "best_run" in results:  # several seeds or learning rates
-            folder = os.path.join(folder, "runs", results["best_run"])
-            best = os.path.join(folder, "results.json")
-            results = json_files.read_json(best)
-        run = json_files.read_json(os.path.join(folder, "run.json"))
-        settings = run["settings"]
-        shown = select_metrics(results)
-        metrics = {
-            name: value
-            for name, value in shown.items()
-            if not name.endswith("_baseline") and name != "temperature"
-        }
-        if "majority_baseline" in results:
-            shown["best constant prediction"] = results["majority_baseline"]
-        dataset = _name_data(settings)
-        arguments = {"metrics": metrics, "dataset": dataset}
-        sections = [
-            ("Data", _data(dataset, results)),
-            ("Results", _table(("metric", "value"), shown)),
-            (
-                "Settings",
-                _table(
-                    ("setting", "value"),
-                    {k: settings[k] for k in settings if k in training},
-                ),
-            ),
-        ]
-        notes = [f"- {note}" for note in results.get("notes", ())]
-        limits = "\n".join(filter(None, [limits, *notes]))
-    sections.append(
-        ("Limits", limits or "Not stated. Measure the model on your texts.")
-    )
-    return {**arguments, "sections": sections}
+    path = os.path.join(folder, "results.json")
+    if not os.path.isfile(path):
+        return {}, {}
+    results = json_files.read_json(path)
+    if "best_run" in results:  # several seeds or learning rates
+        return _read_run(os.path.join(folder, "runs", results["best_run"]))
+    run = json_files.read_json(os.path.join(folder, "run.json"))
+    return run["settings"], results
 
 
 def _name_data(settings):
     """Return the name of a run's data: of its task, or of its own files."""
-    task = settings.get("task")
-    if task is None:
-        return "held-out documents"
     if not settings.get("train"):
-        return str(task)
-    paths = split_paths(settings["train"])
+        return str(settings.get("task", "held-out documents"))
     names = (
         path if is_data_set(path) else os.path.basename(path.rstrip("/"))
-        for path in paths
+        for path in split_paths(settings["train"])
     )
     return ", ".join(dict.fromkeys(names))
 
 
-def _data(dataset, results):
+def _describe_data(dataset, results):
     if "rows" not in results:
         return f"Measured on {dataset}."
     return (

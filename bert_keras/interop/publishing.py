@@ -186,7 +186,8 @@ def model_card(
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on; required
             with metrics, because the Hub refuses results without data.
-        base_model: `org/name` of the weights that training began from.
+        base_model: `org/name` of the weights that training began from; None
+            for the name of the weights that were loaded from the Hub, if any.
         license: license of the model; None for the license of the weights
             that training began from.
 
@@ -217,6 +218,7 @@ def model_card(
             "out."
         )
     license = license or stated
+    base_model = base_model or _find_base(encoder)
     library, auto_class = _find_transformers_class(model)
     parts = [
         _make_front_matter(
@@ -235,6 +237,13 @@ def model_card(
             f'`SentenceTransformer("{name}")`.'
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _find_base(encoder):
+    origin = encoder.origin or ""
+    if origin.startswith(downloads.PREFIX):
+        return origin.removeprefix(downloads.PREFIX).partition("@")[0]
+    return None
 
 
 def _find_transformers_class(model):

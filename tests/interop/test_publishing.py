@@ -199,6 +199,14 @@ def test_a_card_names_the_encoder_where_transformers_lacks_the_head(option):
     assert "ForSequenceClassification" not in text
 
 
+def test_a_card_names_the_weights_of_the_hub_that_training_began_from():
+    model = tiny.model("BertClassifier")
+    for origin, name in (("hf://org/base@abc", "org/base"), ("old/run", None)):
+        model.encoder.origin = origin
+        card = huggingface_hub.ModelCard(model_card(model, "org/toy"))
+        assert card.data.base_model == name
+
+
 def test_a_card_names_the_class_of_the_folder_without_untrained_heads(
     tmp_path,
 ):
