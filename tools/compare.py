@@ -19,6 +19,7 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 
 # isort: split
 import codecs
+import collections
 import csv
 import dataclasses
 import json
@@ -31,14 +32,11 @@ from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from official_tasks import progress, script
 from official_tasks.options import option
+from official_tasks.tasks.forms.text_files import make_dialect
 
 BATCH = 32
 # Rounding differs on another CPU or in another batch, so allow this difference.
 TOLERANCE = 1e-5
-TABLES = {
-    ".csv": {},
-    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
-}
 BY_INDEX = ("label_index", "probabilities")  # outputs that number the labels
 PROBABILITY = "probability_"  # start of the columns that predict writes
 MAX_NAMES = 20  # labels to print; of changed rows, those with the most
@@ -50,6 +48,9 @@ class Options:
 
     worst: int = option(5, "Worst cases to print for each output.", at_least=0)
     label: str | None = option(None, "Column of the true labels.")
+    separator: str | None = option(
+        None, "Character between the columns of CSV; by default a comma."
+    )
 
 
 def main(values, path, folder):
@@ -57,49 +58,55 @@ def main(values, path, folder):
 
     served = load_saved_model(folder)
     progress.print_version(folder, served)
-    records = read_records(path, served.card)
+    separator = make_dialect(values.separator).separator
+    records = read_records(path, served.card, separator)
     labels = served.card["signatures"][served.card["default"]].get("labels", [])
     progress.print_notes(note_labels(records, labels))
     summaries = compare(records, served, values.worst, values.label)
-    missing = [name for name, found in summaries.items() if found is None]
-    for name in [name for name in summaries if name not in missing]:
-        worst = summaries[name].pop("worst")
-        progress.console.print(name, summaries[name], soft_wrap=True)
+    for name, summary in summaries.items():
+        if summary is None:
+            continue
+        worst = summary.pop("worst")
+        progress.console.print(name, summary, soft_wrap=True)
         for case in json_files.without_nan(worst):
             line = json.dumps(case, ensure_ascii=False)
             progress.console.print(f"  {line}", soft_wrap=True)
-    if missing:
+    if missing := [name for name, found in summaries.items() if found is None]:
         raise InputError(
             f"{folder} lacks the outputs {', '.join(missing)}, but the records "
             "have them. Compare with an export that has each of these outputs."
         )
 
 
-def read_records(path, card):
+def read_records(path, card, separator=None):
     """Return the records of a file as dicts: "inputs", "answer", "keep".
 
     A record may also have "signature". The default, and the signature of a
     table's answers, is the default signature of the export's `card`.
+    `separator` is that of CSV; None means a comma.
     """
+    entry = card["signatures"][card["default"]]
     records, ending = [], os.path.splitext(path)[1].lower()
+    dialect = {"delimiter": separator or ","}
+    if ending == ".tsv":
+        dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     try:
         with open(path, "rb") as file:
-            if ending in TABLES:
+            if ending in (".csv", ".tsv"):
                 lines = codecs.iterdecode(file, "utf-8-sig")
-                entry = card["signatures"][card["default"]]
-                for row in csv.DictReader(lines, **TABLES[ending]):
+                for row in csv.DictReader(lines, **dialect):
                     records.append(_read_row(row, entry))
             else:
                 for line in file:
                     records.append(_read_line(line))
     except (ValueError, LookupError, TypeError, AttributeError):
-        entry = card["signatures"][card["default"]]
         raise InputError(
             f"{path}: record {len(records) + 1} is not an answer. Expected "
             '{"inputs": {"text": "..."}, "answer": {"label": "..."}} on each '
             "line or, in a table, the columns that predict writes for this "
             f"export: {', '.join(entry['input_order'])} and an output such as "
-            f"{next(iter(entry['outputs']))}."
+            f"{next(iter(entry['outputs']))}. Columns that no comma separates "
+            "need --separator."
         ) from None
     if not records:
         raise InputError(f"{path} has no answers. Expected at least one line.")
@@ -206,10 +213,10 @@ def compare(records, served, worst=5, label=None):
         differences are finite, `greatest_difference`. With `label`, the summary
         of the output "label" also has the results of `score_labels`.
     """
-    cases, missing, groups = {}, set(), {}
+    cases, groups = collections.defaultdict(list), collections.defaultdict(list)
+    missing = set()
     for record in records:
-        signature = record.get("signature", served.card["default"])
-        groups.setdefault(signature, []).append(record)
+        groups[record.get("signature", served.card["default"])].append(record)
     if unknown := ", ".join(sorted(groups.keys() - {*served.signatures})):
         raise InputError(
             f"The records need the signatures {unknown}; the export has only "
@@ -233,10 +240,10 @@ def compare(records, served, worst=5, label=None):
                         continue
                     case = _make_case(record, name, answers[name][row], entry)
                     if case is not None:
-                        cases.setdefault(name, []).append(case)
+                        cases[name].append(case)
     summaries = {name: _summarize(some, worst) for name, some in cases.items()}
     if label is not None:
-        scores = score_labels(cases.get("label", []), label)
+        scores = score_labels(cases["label"], label)
         summaries["label"] |= scores
     return summaries | dict.fromkeys(sorted(missing))
 
@@ -310,19 +317,23 @@ def score_labels(cases, column):
             f"{column!r} in the records. bert-keras predict --keep={column} "
             "writes such records."
         )
-    right, by_class = {"old": 0, "new": 0}, {}
-    for case in cases:
-        truth = str(case["keep"][column])
-        was, is_now = case["old"] == truth, case["new"] == truth
-        right["old"] += was
-        right["new"] += is_now
-        if was != is_now:
-            by_class.setdefault(truth, [0, 0])[was] += 1
+    truth = np.array([str(case["keep"][column]) for case in cases])
+    was, is_now = (
+        np.array([case[key] for case in cases]) == truth
+        for key in ("old", "new")
+    )
+    fixed, broken = is_now & ~was, was & ~is_now
+    by_class = {
+        str(name): [
+            int((rows & (truth == name)).sum()) for rows in (fixed, broken)
+        ]
+        for name in np.unique(truth[fixed | broken])
+    }
     most = sorted(by_class.items(), key=lambda item: (-sum(item[1]), item))
     return {
-        "accuracy": [count / len(cases) for count in right.values()],
-        "fixed": sum(fixed for fixed, _ in by_class.values()),
-        "broken": sum(broken for _, broken in by_class.values()),
+        "accuracy": [float(was.mean()), float(is_now.mean())],
+        "fixed": int(fixed.sum()),
+        "broken": int(broken.sum()),
         "by_class": dict(most[:MAX_NAMES]),
     }
 

@@ -193,15 +193,18 @@ def recorded(served, texts, truth="c"):
     ]
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv"])
-def test_a_table_of_predict_is_read(tmp_path, ending):
+@pytest.mark.parametrize(
+    ("ending", "separator"), [(".csv", None), (".csv", ";"), (".tsv", None)]
+)
+def test_a_table_of_predict_is_read(tmp_path, ending, separator):
     old, new = with_labels("a", "b"), with_labels("a", "b", "c")
     records = recorded(old, ["x", "a, 'b' \""])
     lines = [json.dumps(one) for one in records]
-    table = Table(["label"], old.card["signatures"]["classify"])
+    entry = old.card["signatures"]["classify"]
+    table = Table(["label"], entry, separator)
     path = tmp_path / f"old{ending}"
     WRITERS[ending](lambda: lines, path, table)
-    found = read_records(path, old.card)
+    found = read_records(path, old.card, separator)
     assert [one["inputs"] for one in found] == [r["inputs"] for r in records]
     assert found[1]["keep"] == {"label": "c"}
     same = compare(found, old, label="label")
@@ -270,7 +273,7 @@ def test_an_output_that_the_export_lacks_is_an_error(
     answer = {"label": "short", "old": 1}
     path.write_text(json.dumps({"inputs": {"text": "a"}, "answer": answer}))
     monkeypatch.setattr(load, "load_saved_model", lambda _: SERVED)
-    values = types.SimpleNamespace(worst=1, label=None)
+    values = types.SimpleNamespace(worst=1, label=None, separator=None)
     with pytest.raises(InputError, match="served lacks the outputs old,"):
         main(values, path, "served")
     shown = capsys.readouterr().out

@@ -323,7 +323,7 @@ OPTIONS = {
         "output": "o",
         "overwrite": True,
     },
-    compare: {"worst": 2, "label": "stars"},
+    compare: {"worst": 2, "label": "stars", "separator": ";"},
     demo: {"output": "o", "quick": True},
 }
 
@@ -1008,7 +1008,8 @@ def test_every_option_of_compare_reaches_the_comparison(monkeypatch, record):
     with pytest.raises(Reached):
         values = parse(compare, **OPTIONS[compare])
         compare.main(values, "old.jsonl", "served")
-    assert called.arguments == (("old.jsonl", card), served, 2, "stars")
+    read = ("old.jsonl", card, ";")
+    assert called.arguments == (read, served, 2, "stars")
 
 
 @pytest.mark.parametrize("quick", [False, True])
