@@ -4,10 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
-from xml.etree import ElementTree
 
-import diagrams
-import flag_tables
 import pytest
 import site_pages
 
@@ -33,29 +30,6 @@ def test_the_tables_and_the_api_are_those_of_the_code():
     assert sorted(listed) == sorted(bert_keras._MODULES)
 
 
-def test_diagrams_are_drawn_without_a_script():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    drawn = diagrams.draw_all(page)
-    assert "```mermaid" in page and "mermaid" not in drawn
-    charts = ElementTree.fromstring(
-        f"<all>{''.join(re.findall('<svg.*?</svg>', drawn, re.S))}</all>"
-    )
-    tag = "{http://www.w3.org/2000/svg}"
-    texts = {text.text for text in charts.iter(f"{tag}text")}
-    sources = diagrams.BLOCK.findall(page)
-    for chart, source in zip(charts, sources, strict=True):
-        boxes, arrows = diagrams.read_flowchart(source)
-        assert len(boxes) == source.count('["')
-        assert len(arrows) == source.count("-->")
-        assert len(chart.findall(f"{tag}rect")) == len(boxes)
-        assert len(chart.findall(f"{tag}path")) == len(arrows)
-        for text in boxes.values():
-            assert {*text.split("<br/>")} <= texts
-        assert {label or None for _, _, label in arrows} <= texts
-    with pytest.raises(ValueError, match="got '  a --- b'"):
-        diagrams.draw("flowchart TD\n  a --- b")
-
-
 def test_a_table_of_flags_has_defaults_ranges_and_meanings():
     rows = site_pages.list_flags("official_tasks.finetune", "squad2")
     flags = {flag.strip("`-"): tuple(rest) for flag, *rest in rows}
@@ -67,7 +41,7 @@ def test_a_table_of_flags_has_defaults_ranges_and_meanings():
     assert flags["label_smoothing"][1] == "a number from 0 to below 1"
     assert "`--lora_rank`" in flags["lora_alpha"][2]
     assert "stride" in flags and "label" not in flags
-    assert flag_tables.mark_flags("--a=1,2, --b") == "`--a=1,2`, `--b`"
+    assert site_pages.mark_flags("--a=1,2, --b") == "`--a=1,2`, `--b`"
     table = site_pages.flag_table(rows)
     assert table.count("\n") == len(rows) + 1
     help_text = run_script(
@@ -90,3 +64,5 @@ def test_the_site_is_built():
     for name in bert_keras._MODULES:
         assert f'.{name}"' in page, name
     assert "<blockquote>" not in page  # ">>>" is code, not a quote
+    page = (ROOT / "build/site/architecture/index.html").read_text()
+    assert page.count('<pre class="mermaid">') == 3

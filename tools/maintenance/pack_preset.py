@@ -5,9 +5,9 @@ r"""Packs a trained model as a preset of the package.
 
 In: the folder of a pre-trained model, and a folder of pre-training data. Out:
 the files of `save_preset`, with bfloat16 weights, in --output. README.md and
-LICENSE may already be there. The script prints the size and hash of each file,
-and the metrics of model and preset on held-out documents, computed in float32.
-mini_en.md has the commands that trained the model. Takes minutes on one core.
+LICENSE may already be there. The script prints the metrics of model and preset
+on held-out documents, computed in float32. mini_en.md has the commands that
+trained the model. Takes minutes on one core.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
@@ -18,7 +18,6 @@ import os
 import shutil
 import tempfile
 
-from bert_keras.manifest import describe_files
 from official_tasks import script
 from official_tasks.options import option
 from official_tasks.pretraining.settings import Execution, Settings, phases
@@ -42,7 +41,7 @@ class Options:
 
 
 def pack(model_folder, folder):
-    """Write the preset; return a dict: name -> size and hash of each file."""
+    """Write the files of the preset."""
     from bert_keras import BertPreprocessor
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.opening import open_checkpoint
@@ -62,7 +61,6 @@ def pack(model_folder, folder):
         packed = os.path.join(temporary, "model")
         save_model(packed, model, text, dtype="bfloat16")
         shutil.copytree(packed, folder, dirs_exist_ok=True)
-    return describe_files(folder, sorted(os.listdir(folder)))
 
 
 def held_out(preset, data, length, batches) -> dict:
@@ -89,8 +87,7 @@ def held_out(preset, data, length, batches) -> dict:
 
 
 def main(values):
-    for name, entry in pack(values.model, values.output).items():
-        print(f"{entry['bytes']:>12,}  {entry['sha256']}  {name}")
+    pack(values.model, values.output)
     for preset in (values.model, values.output):
         for length in LENGTHS:
             found = held_out(preset, values.data, length, values.batches)

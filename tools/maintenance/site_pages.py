@@ -3,28 +3,29 @@
     python tools/maintenance/site_pages.py
 
 Input: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/ and the code. The script
-copies the pages, draws their diagrams, and lists the code's public docstrings,
-sizes, presets, signatures and flags on further pages. Output: the site in
-build/site; open build/site/index.html. The build fails if a page or a docstring
-has a broken link. Takes about 40 seconds. Needs what `make docs` installs.
+copies the pages, and lists the code's public docstrings, sizes, presets,
+signatures and flags on further pages. Output: the site in build/site; open
+build/site/index.html. The build fails if a page or a docstring has a broken
+link. Takes about 40 seconds. Needs what `make docs` installs.
 """
 
 import ast
 import importlib.util
 import inspect
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import diagrams
+from absl import flags
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "build" / "pages"
-WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # word or quoted text
+# A flag in a text, with its value.
+VALUE = r"=(?:[^\s|,;:)]|,(?=\w))*[\w'\"]"
+FLAG = re.compile(rf"(?<![\w`-])(--\w+(?:{VALUE})?)")
 
 
 def main():
@@ -38,7 +39,7 @@ def main():
         shutil.copy(ROOT / name, PAGES / page)
     (PAGES / "tour.md").write_text(render_notebook(PAGES / "tour.ipynb"))
     for path in PAGES.glob("*.md"):
-        path.write_text(diagrams.draw_all(as_page(path.read_text())))
+        path.write_text(as_page(path.read_text()))
     for name, text in api().items():
         (PAGES / f"{name}.md").write_text(text)
     (PAGES / "tables.md").write_text(tables())
@@ -63,7 +64,7 @@ def render_notebook(path):
 
 
 def as_page(text):
-    """Adapt a Markdown text to the site: change links and fence commands."""
+    """Return a Markdown text with links to the pages of the site."""
     for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
@@ -73,37 +74,7 @@ def as_page(text):
         ("](tour.ipynb", "](tour.md"),
     ):
         text = text.replace(link, in_site)
-    return fence_commands(text)
-
-
-def fence_commands(text):
-    """Return a text with fenced code blocks instead of indented blocks."""
-    lines, fenced, indented = [], False, False
-    for line in text.split("\n"):
-        fenced ^= line.startswith("```")
-        begins = not indented and not (lines and lines[-1])
-        if not fenced and line.startswith("    ") and (begins or indented):
-            if not indented:
-                lines.append("```sh")
-            indented = True
-            line = wrap_command(line[4:])
-        elif indented:
-            lines.append("```")
-            indented = False
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def wrap_command(line, width=72):
-    """Wrap a long command to several lines, but not inside quotes."""
-    if len(line) <= width or not line.startswith(("python ", "bert-keras ")):
-        return line
-    lines = [""]
-    for word in WORD.findall(line):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append("   ")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return " \\\n".join(lines)
+    return text
 
 
 # Page of the API -> public names, in the order in which people need them.
@@ -233,17 +204,43 @@ def scripts():
 
 
 def list_flags(module, task=None):
-    """Return the flags that `--help` of a script shows, as rows of a table."""
-    words = [module] if task is None else [module, f"--task={task}"]
-    text = subprocess.run(
-        (sys.executable, Path(__file__).with_name("flag_tables.py"), *words),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return json.loads(text)
+    """Return the flags that `--help` of a script shows, as rows of a table.
+
+    A row has the flag, its default, its range and its meaning.
+    """
+    from official_tasks import options
+
+    values = flags.FlagValues()
+    cls = importlib.import_module(module).Options
+    options.define_flags(cls, values)
+    if task is not None:
+        values["task"].value = task
+    groups = options.list_flags(cls, values).values()
+    return [_describe(flag) for named in groups for flag in named.values()]
+
+
+def _describe(flag):
+    choices = getattr(flag.parser, "enum_values", ())
+    limits = " ".join(f"`{x}`" for x in choices) or flag.parser.syntactic_help
+    default = flag.default
+    if isinstance(default, list):
+        default = ",".join(default)
+    has_default = default is not None and default is not False
+    # absl writes the values of an enum before its help, and adds a line to that
+    # of a repeated flag.
+    meaning = flag.help.partition(";\n    repeat this option")[0]
+    meaning = re.sub("^<[^>]*>: ", "", " ".join(meaning.split()))
+    return (
+        f"`--{flag.name}`",
+        f"`{default}`" if has_default and default != "" else "",
+        "switch" if flag.boolean else limits,
+        mark_flags(meaning).replace("|", "\\|"),
+    )
+
+
+def mark_flags(text):
+    """Return a text in which each flag is code."""
+    return FLAG.sub(r"`\1`", text)
 
 
 def flag_table(rows):
@@ -257,17 +254,14 @@ def flag_table(rows):
 
 def read_docstring(module):
     """Return a script's docstring as Markdown."""
-    from flag_tables import mark_flags  # it needs `sys.path` of below
-
     path = importlib.util.find_spec(module).origin
     text = ast.get_docstring(ast.parse(Path(path).read_text(encoding="utf-8")))
-    lines = fence_commands(text).split("\n")
-    is_code = False
-    for number, line in enumerate(lines):
-        is_code ^= line.startswith("```")
-        if not is_code:
-            lines[number] = mark_flags(line).replace("*", "\\*")
-    return "\n".join(lines)
+    return "\n".join(
+        line
+        if line.startswith("    ")
+        else mark_flags(line).replace("*", "\\*")
+        for line in text.split("\n")
+    )
 
 
 if __name__ == "__main__":
