@@ -70,26 +70,31 @@ def is_spare(name):
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
+def mark_random_weights(model, checkpoint, report):
+    """Mark weights that are new or were saved untrained; return their names."""
+    names = {*report.initialised, *checkpoint.untrained}
+    if report.new_labels:
+        names |= set(LABELED_WEIGHTS)
+    if report.old_positions:
+        names.add(POSITIONS)
+    random = sorted(names & {*report.initialised, *report.loaded})
+    weights.mark_new_weights(model, random)
+    return random
+
+
 def warn_about_weights(model, checkpoint, report, why):
     """Mark weights that are new or were saved untrained; warn about them.
 
     Also warn about tensors with unknown names, which may belong to the model.
     """
-    names = {*report.initialised, *checkpoint.untrained}
     if report.new_labels:
-        names |= set(LABELED_WEIGHTS)
         labels = list_names(report.new_labels)
         why = f"only the outputs of the new labels {labels}"
     if report.old_positions:
-        names.add(POSITIONS)
         reason = f"only positions from {report.old_positions} of the table"
         why = f"{why}; {reason}" if why else reason
-    random = names & {
-        *report.initialised,
-        *report.loaded,
-    }
-    weights.mark_new_weights(model, sorted(random))
-    new = weights.drop_unused_pooler(model, sorted(random))
+    random = mark_random_weights(model, checkpoint, report)
+    new = weights.drop_unused_pooler(model, random)
     unknown = [name for name in checkpoint.skipped if not is_spare(name)]
     if all(map(in_encoder, [*report.loaded, *report.initialised])):
         # Without a head, only an encoder's tensors can belong to the model.

@@ -14,6 +14,7 @@ from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.load_report import (
     POSITIONS,
     LoadReport,
+    mark_random_weights,
     warn_about_weights,
 )
 from bert_keras.interop.opening import FORMATS, open_checkpoint, read_text
@@ -65,21 +66,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
     encoder_arguments, head_arguments = _split_arguments(
         cls, arguments, checkpoint
     )
-    # If the stored class is unknown, `checkpoint.head` is "BertEncoder". The
-    # fault then concerns every task model.
-    heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
-    if (
-        checkpoint.head_fault
-        and hasattr(cls, "encoder_class")
-        and checkpoint.head in heads
-    ):
-        raise checkpoint.head_fault
-    found, head_arguments, why = select_head(cls, checkpoint, head_arguments)
-    new_labels = []
-    if not why:
-        found, new_labels = select_labels(
-            found, checkpoint.head_arguments, head_arguments
-        )
+    found, head_arguments, why, new_labels = _select_tensors(
+        cls, checkpoint, head_arguments
+    )
     model = _make_checked_model(
         cls, checkpoint, found, encoder_arguments, head_arguments, why
     )
@@ -91,8 +80,6 @@ def load_model(cls, preset, *, revision=None, **arguments):
     if texts is not None:
         _set_preprocessor(model, checkpoint, **texts)
     report = _assign(model, checkpoint, found)
-    if any(tensor.source is None for tensor in found.values()):
-        _check_unchanged(checkpoint)
     report.new_labels = new_labels
     positions = checkpoint.encoder["max_sequence_length"]
     if encoder.max_sequence_length > positions:
@@ -106,6 +93,51 @@ def load_model(cls, preset, *, revision=None, **arguments):
     for line in str(report).splitlines():
         logger.info("%s", line)
     return model
+
+
+def load_head(model, checkpoint):
+    """Load the head of a preset into a task model with a loaded encoder.
+
+    The head stays random where `load_model` would make a new one. The new
+    weights are marked; see `mark_new_weights`.
+
+    Returns:
+        The labels that the preset's head lacks.
+    """
+    found, _, why, new_labels = _select_tensors(
+        type(model), checkpoint, model.arguments()
+    )
+    _check_tensors(model, checkpoint, found, why)
+    tensors.run_checks(found)
+    report = _assign(model, checkpoint, found, only_head=True)
+    report.new_labels = new_labels
+    if not why:
+        _check_complete(model, checkpoint, report)
+    mark_random_weights(model, checkpoint, report)
+    return new_labels
+
+
+def _select_tensors(cls, checkpoint, arguments):
+    """Return (tensors, arguments of the head, reason, new labels).
+
+    The reason says why the stored head is not used; see `select_head`.
+    """
+    # If the stored class is unknown, `checkpoint.head` is "BertEncoder". The
+    # fault then concerns every task model.
+    heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
+    if (
+        checkpoint.head_fault
+        and hasattr(cls, "encoder_class")
+        and checkpoint.head in heads
+    ):
+        raise checkpoint.head_fault
+    found, arguments, why = select_head(cls, checkpoint, arguments)
+    new_labels = []
+    if not why:
+        found, new_labels = select_labels(
+            found, checkpoint.head_arguments, arguments
+        )
+    return found, arguments, why, new_labels
 
 
 def _make_checked_model(cls, checkpoint, found, encoder, head, why):
@@ -383,9 +415,16 @@ def _refuse_missing(checkpoint, name, expected):
     )
 
 
-def _assign(model, checkpoint, found):
-    """Set the weights, one tensor at a time, and return the `LoadReport`."""
-    variables = published_weights(model)
+def _assign(model, checkpoint, found, only_head=False):
+    """Set the weights, one tensor at a time, and return the `LoadReport`.
+
+    With `only_head`, the encoder's weights are left as they are.
+    """
+    variables = {
+        name: weight
+        for name, weight in published_weights(model).items()
+        if not (only_head and in_encoder(name))
+    }
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
         if name in variables and name in found:
@@ -399,6 +438,8 @@ def _assign(model, checkpoint, found):
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)
+    if any(tensor.source is None for tensor in found.values()):
+        _check_unchanged(checkpoint)
     report.initialised = sorted(set(variables) - set(report.loaded))
     # The head was built with random weights, but BERT's encoder with zeros. So
     # its pooler, if missing, gets random values here.

@@ -45,6 +45,8 @@ def load_model(
         **encoder_arguments: arguments of `BertEncoder` that replace the
             preset's.
     """
+    from bert_keras.interop.presets import load_head  # imports Keras
+
     checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
     if from_scratch:
         encoder = encoder.from_config(encoder.get_config())
@@ -54,7 +56,7 @@ def load_model(
     checkpoint = open_checkpoint(checkpoint, name)
     new_labels = []
     if checkpoint.head == name:
-        new_labels = _load_head(model, checkpoint, dtype)
+        new_labels = load_head(model, checkpoint)
     _print_new_weights(model, checkpoint, new_labels)
     return model
 
@@ -87,6 +89,8 @@ def load_trained(task, preset):
         InputError: the model's class, or an argument of its head such as the
             labels, does not fit the task.
     """
+    from bert_keras.interop.presets import load_head  # imports Keras
+
     checkpoint, encoder = _open(preset, "float32")
     bilstm_dim = checkpoint.head_arguments.get("bilstm_dim")
     model = _build_model(task, encoder, bilstm_dim)
@@ -114,7 +118,7 @@ def load_trained(task, preset):
                 f"task {task.name} has {arguments[name]}. Name a model that "
                 "was fine-tuned on this task."
             )
-    _load_head(model, checkpoint, "float32")
+    load_head(model, checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         checkpoint, pad_to_longest=True
     )
@@ -146,22 +150,6 @@ def _open(preset, dtype, **encoder_arguments):
             checkpoint, dtype=dtype, **encoder_arguments
         )
     return checkpoint, encoder
-
-
-def _load_head(model, checkpoint, dtype):
-    """Load the checkpoint's weights, including its head's, into the model.
-
-    Returns:
-        The labels that the checkpoint's head lacks.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrainedWarning)
-        stored = type(model).from_preset(
-            checkpoint, dtype=dtype, **model.arguments()
-        )
-    weights.copy_weights(stored, model)
-    weights.mark_new_weights(model, weights.untrained_weights(stored))
-    return stored.load_report.new_labels
 
 
 def scale_rate(rate, init) -> float:
