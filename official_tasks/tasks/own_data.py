@@ -10,14 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras import files
-from bert_keras.data.data_sets import PARQUET
 from bert_keras.errors import (
     InputError,
     collect_faults,
     format_count,
     raise_all,
 )
-from bert_keras.file_forms import split_ending
 from official_tasks.options import option
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.data_notes import (
@@ -28,7 +26,7 @@ from official_tasks.tasks.data_notes import (
 )
 from official_tasks.tasks.forms.cells import ID, to_text
 from official_tasks.tasks.forms.class_folders import list_files
-from official_tasks.tasks.forms.table import FOLDER, KINDS, read_rows
+from official_tasks.tasks.forms.table import FOLDER, read_rows
 from official_tasks.tasks.forms.text_files import make_dialect
 from official_tasks.tasks.source import Source
 
@@ -208,8 +206,17 @@ class Table(Source):
         ids = [] if ID in names else [ID]
         for path in self.paths(split):
             self.record_version(path)
-            for line, values in self._read_accepted(
-                path, [*names, *ids], [*optional, *ids], split, notes, faults
+            for line, values in read_rows(
+                path,
+                [*names, *ids],
+                self.columns.lists,
+                [*optional, *ids],
+                dialect=self.dialect,
+                notes=notes,
+                split=split,
+                faults=faults,
+                kind=self._find_kind(path),
+                is_reviewed=split != "test",
             ):
                 location = (str(path), line)
                 where = format_lines([location])
@@ -241,25 +248,6 @@ class Table(Source):
             raise InputError(f"{name}: expected at least one row, got none")
         return Examples(rows, notes)
 
-    def _read_accepted(self, path, names, optional, split, notes, faults):
-        """Yield the rows of `read_rows` without those that were rejected."""
-        rejected = set()
-        kind = self._find_kind(path)
-        if split != "test" and kind is None:
-            rejected = _find_rejected(path, names, self.dialect, notes)
-        rows = read_rows(
-            path,
-            names,
-            self.columns.lists,
-            optional,
-            dialect=self.dialect,
-            notes=notes,
-            split=split,
-            faults=faults,
-            kind=kind,
-        )
-        yield from (row for row in rows if row[0] not in rejected)
-
     def _find_kind(self, path):
         """Return the argument `kind` of `read_rows`."""
         is_folder = self.reads_folders and os.path.isdir(path)
@@ -281,6 +269,7 @@ class Table(Source):
                 dialect=self.dialect,
                 split=split,
                 kind=self._find_kind(path),
+                is_reviewed=split != "test",
             )
         ]
 
@@ -366,34 +355,6 @@ class Table(Source):
     def _find_files(self, splits):
         paths = super()._find_files(splits)
         return [Path(x) for path in paths for x in list_files(path)]
-
-
-def _find_rejected(path, names, dialect, notes) -> set[int]:
-    """Return the lines of a file that a reviewer did not accept.
-
-    Prodigy writes "accept", "reject" or "ignore" as the "answer" of each row.
-    Rows of other tools, without an answer, may stand beside them.
-    """
-    if "answer" in names or split_ending(path)[0] not in (*KINDS, PARQUET):
-        return set()
-    lines = set()
-    for number, (answer,) in read_rows(
-        *(path, ["answer"]),
-        optional=("answer",),
-        dialect=dialect,
-        notes=[],  # the rows are read again
-        faults=[],
-    ):
-        if answer not in ("accept", "reject", "ignore", ""):
-            return set()
-        if answer in ("reject", "ignore"):
-            lines.add(number)
-    if lines:
-        notes.append(
-            f"{path}: {format_count(len(lines), 'row')} left out, with "
-            "'reject' or 'ignore' as 'answer'"
-        )
-    return lines
 
 
 def _to_cells(where, names, values, objects) -> dict:

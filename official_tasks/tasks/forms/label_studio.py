@@ -10,6 +10,7 @@ import json
 from collections import Counter
 
 from bert_keras.errors import InputError, format_count
+from official_tasks.tasks.forms.prodigy import ANSWER
 
 _COLUMNS = {"annotation_id", "lead_time"}  # of each row of JSON-MIN and CSV
 CANCELLED = "was_cancelled"  # column, or field of an annotation
@@ -86,7 +87,7 @@ def _read_task(task, columns, counts) -> dict | None:
     ]
     row = {key: task[key] for key in {"id"} & task.keys()} | task["data"]
     if not annotations:
-        needs_label = bool({*columns} - {*row, "id"})
+        needs_label = bool({*columns} - {*row, "id", ANSWER})
         counts[UNLABELLED] += needs_label
         return None if needs_label else row
     counts[SEVERAL] += len(annotations) > 1

@@ -18,6 +18,7 @@ from official_tasks.tasks.forms.fasttext import (
 )
 from official_tasks.tasks.forms.json_rows import read_json_lines, read_json_list
 from official_tasks.tasks.forms.list_cells import parse_list
+from official_tasks.tasks.forms.prodigy import ANSWER, leave_out_rejected
 from official_tasks.tasks.forms.text_files import (
     Dialect,
     open_text,
@@ -58,14 +59,15 @@ def read_rows(
     faults: list[str] | None = None,
     stream=None,
     kind: str | None = None,
+    is_reviewed: bool = False,
 ) -> Iterator[tuple[int, list]]:
     """Yield `(line number, cells)` of each row; a cell is a str or a list.
 
     CSV follows RFC 4180; commas and line breaks may stand inside quotes. TSV is
     split at tabs only. JSONL holds an object on each line, JSON a list of
     objects. Rows of JSON, Parquet and data sets are numbered from 1. A null
-    becomes "". For exports of Label Studio and Argilla, see `label_studio.py`
-    and `argilla.py`.
+    becomes "". For exports of Label Studio, Argilla and Prodigy, see
+    `label_studio.py`, `argilla.py` and `prodigy.py`.
 
     Args:
         path: a file; the name of a data set, see `column_rows`; or with `kind`
@@ -84,12 +86,16 @@ def read_rows(
         stream: open text file to read in place of `path`, such as a pipe.
         kind: one of `KINDS`; None takes the ending of the file; `FOLDER` for a
             folder.
+        is_reviewed: True to leave out the rows of a file that a reviewer
+            rejected.
 
     Raises:
         InputError: the file, a column, a row or a cell cannot be read.
     """
-    statuses = argilla.list_statuses(columns)
-    wanted = [*columns, *statuses], lists, [*optional, *statuses]
+    more = argilla.list_statuses(columns)
+    has_answers = is_reviewed and ANSWER not in columns and _is_file(path, kind)
+    more += [ANSWER] if has_answers else []
+    wanted = [*columns, *more], lists, [*optional, *more]
     if stream is None and is_columnar(path):
         rows = _read_columnar(path, wanted, dialect, split)
     elif kind == FOLDER:
@@ -97,6 +103,8 @@ def read_rows(
     else:
         kind = kind or _find_kind(path)
         rows = _read_text_rows(path, stream, kind, wanted, dialect, notes)
+    if has_answers:
+        rows = leave_out_rejected(path, rows, notes)
     for number, values in argilla.choose_values(path, rows, columns, notes):
         where = f"{path}, {line_or_row(path)} {number}"
         with collect_faults(faults):
@@ -114,6 +122,13 @@ def read_rows(
                     value if is_list else to_text(where, column, value)
                 )
             yield number, cells
+
+
+def _is_file(path, kind):
+    """Return True for a file whose rows may have any columns."""
+    from bert_keras.data.data_sets import PARQUET
+
+    return kind is None and split_ending(path)[0] in (*KINDS, PARQUET)
 
 
 def is_columnar(path) -> bool:
