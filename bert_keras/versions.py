@@ -11,16 +11,45 @@ import stat
 from bert_keras import files
 from bert_keras.errors import InputError
 
-# Files that a reader may read in a folder, except TensorFlow's checkpoints:
-# a run that trains may write the next one into the same folder.
-PATTERNS = (
-    *("*.json", "*.txt", "*.safetensors", "*.h5", "*.pb", "*.md"),
-    *("*/*.json", "*/*.txt", "*/*.safetensors", "*/*.h5"),
+# Files that decide what is read from a folder, in all formats: settings,
+# vocabularies and weights. A name that no pattern fits is no weights file.
+MODEL = (
+    *("*.json", "vocab.txt", "*.safetensors", "*.h5"),
     *("assets/*", "assets/*/*", "variables/*"),
 )
-# Other files that a reader may read. Their links are checked too.
-OTHERS = ("LICENSE*", "COPYING", "checkpoint", "*.index", "*.data-*")
+# The same in the folders of sentence-transformers, which have any name.
+PARTS = ("*/*.json", "*/vocab.txt", "*/*.safetensors", "*/*.h5")
+# TensorFlow's checkpoints. A run that trains may write the next one into the
+# same folder while this one is read.
+CHECKPOINTS = ("checkpoint", "*.index", "*.data-*")
+# Other files that a reader may read, such as those that state the license.
+OTHERS = ("*.md", "*.pb", "LICENSE*", "COPYING")
 ATTEMPTS = 5
+
+
+def list_files(path, patterns=(*MODEL, *CHECKPOINTS)):
+    """Return the paths of a checkpoint's files that match the patterns.
+
+    Args:
+        path: a local folder; or the prefix of a TensorFlow checkpoint, whose
+            files do not depend on the patterns.
+        patterns: patterns of names in the folder.
+    """
+    folder = os.fspath(path)
+    if not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+        ends = (f"{glob.escape(name)}{end}" for end in (".index", ".data-*"))
+        patterns = (*ends, "bert_config.json", "vocab.txt")
+    elif os.path.exists(os.path.join(folder, "modules.json")):
+        # Subfolders of other formats may lead to the user's own data.
+        patterns = (*patterns, *PARTS)
+    return [
+        os.path.join(folder, name)
+        for pattern in patterns
+        for name in glob.iglob(
+            pattern, root_dir=folder or ".", include_hidden=True
+        )
+    ]
 
 
 def list_versions(path, more=()):
@@ -30,12 +59,9 @@ def list_versions(path, more=()):
         path: a local folder, or the prefix of a TensorFlow checkpoint.
         more: paths of more files.
     """
+    found = list_files(path, (*MODEL, *OTHERS))
     if os.path.isdir(path):
-        found, root = [os.fspath(path)], glob.escape(os.fspath(path))
-        for pattern in PATTERNS:
-            found += glob.glob(os.path.join(root, pattern))
-    else:
-        found = glob.glob(f"{glob.escape(os.fspath(path))}.*")
+        found.append(os.fspath(path))
     versions: dict = {}
     for name in (*found, *more):
         try:
@@ -75,19 +101,9 @@ def read_unchanged(path, read):
 
 def _check_links(path):
     """Raise `InputError` for a link that leads out of a downloaded folder."""
-    folder, patterns = os.fspath(path), (*PATTERNS, *OTHERS)
-    if not os.path.isdir(folder):
-        folder, name = os.path.split(folder)
-        patterns = f"{glob.escape(name)}.*", "bert_config.json", "vocab.txt"
-    elif not os.path.exists(os.path.join(folder, "modules.json")):
-        # Only sentence-transformers has subfolders of any name. Other folders
-        # may lead to the user's own data.
-        patterns = [name for name in patterns if not name.startswith("*/")]
-    for pattern in patterns:
-        for name in glob.iglob(
-            pattern, root_dir=folder or ".", include_hidden=True
-        ):
-            files.check_inside(os.path.join(folder, name), folder)
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    for name in list_files(path, (*MODEL, *CHECKPOINTS, *OTHERS)):
+        files.check_inside(name, folder)
 
 
 def make_check(path, data=()):

@@ -18,11 +18,6 @@ from bert_keras.interop import (
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
 
-KNOWN = (
-    "the folder of a run or of weights (Hugging Face, sentence-transformers, "
-    "keras-hub, TensorFlow 1, Model Garden, TF Hub), or a name: org/name on "
-    "the Hugging Face Hub, or one of bert_keras.presets()"
-)
 _UNPACK = " Unpack the archive and pass its folder."
 _LOAD = " keras.models.load_model loads a model from such a file"
 _FOLDER = " Pass the folder of this file."
@@ -47,6 +42,7 @@ class Format:
     A path is a folder, or the prefix of a TensorFlow checkpoint.
 
     Attributes:
+        title: name of the format, for messages.
         matches: function of a path; returns True if it has this format.
         open: function of a path and the name of the wanted model class, or
             None; returns the `Checkpoint`.
@@ -55,6 +51,7 @@ class Format:
         vocabulary: path of the vocabulary in the folder, for messages.
     """
 
+    title: str
     matches: Callable
     open: Callable
     read_text: Callable
@@ -62,27 +59,42 @@ class Format:
 
 
 # The first row that matches opens the path. To add a format, add a row and a
-# file with its three functions.
+# file with its three functions, and its files to `MODEL` of versions.py.
 FORMATS = {
     "sentence_transformers": Format(
+        "sentence-transformers",
         sentence_transformers.matches,
         sentence_transformers.open_folder,
         sentence_transformers.read_text,
     ),
     "keras_hub": Format(
+        "keras-hub",
         keras_hub.matches,
         keras_hub.open_folder,
         keras_hub.read_text,
         keras_hub.VOCABULARY,
     ),
     "huggingface": Format(
-        huggingface.matches, huggingface.open_folder, huggingface.read_text
+        "Hugging Face",
+        huggingface.matches,
+        huggingface.open_folder,
+        huggingface.read_text,
     ),
     "model_garden": Format(
-        model_garden.matches, model_garden.open_path, model_garden.read_text
+        "Model Garden, TF Hub",
+        model_garden.matches,
+        model_garden.open_path,
+        model_garden.read_text,
     ),
-    "google": Format(google.matches, google.open_path, google.read_text),
+    "google": Format(
+        "TensorFlow 1", google.matches, google.open_path, google.read_text
+    ),
 }
+_TITLES = ", ".join(row.title for row in FORMATS.values())
+_EXPECTED = (
+    f"Expected the folder of a run or of weights ({_TITLES}), or a name: "
+    "org/name on the Hugging Face Hub, or one of bert_keras.presets()."
+)
 
 
 def open_checkpoint(preset, wanted=None, *, revision=None):
@@ -171,7 +183,7 @@ def _refuse_path(path):
     advice = [text for end, text in FILES.items() if str(path).endswith(end)]
     raise InputError(
         f"No supported checkpoint at {path}.{downloads.suggest_names(path)}"
-        f"{''.join(advice[:1])} Expected {KNOWN}."
+        f"{''.join(advice[:1])} {_EXPECTED}"
     )
 
 
@@ -182,7 +194,7 @@ def _open_path(path, name, wanted):
     if row is None:
         raise InputError(
             f"No supported checkpoint in the folder {path}."
-            f"{_suggest_inner_folders(path)} Expected {KNOWN}."
+            f"{_suggest_inner_folders(path)} {_EXPECTED}"
         )
     checkpoint = row.open(path, wanted)
     license = checkpoint.license

@@ -1,12 +1,12 @@
 """Loads models of a task, and lists their files."""
 
-import glob
 import os
-import re
 import warnings
 
 import bert_keras
+from bert_keras import versions
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
+from bert_keras.interop import downloads
 from bert_keras.interop.load_report import is_spare, list_names
 from bert_keras.interop.opening import find_model_folder, open_checkpoint
 from bert_keras.modeling import weights
@@ -165,34 +165,11 @@ def scale_rate(rate, init) -> float:
     return float(f"{rate * max(factors, default=1):.3g}")
 
 
-# Files of weights, settings and vocabularies. TensorFlow's file `checkpoint` is
-# included, because it names the newest checkpoint.
-_MODEL_FILE = re.compile(
-    r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
-    r"|\.json$|/vocab(ulary)?\.txt$"
-)
-# Subfolders with such files. "" is the model folder itself; the others are
-# those of a SavedModel, a keras-hub folder or a sentence-transformers folder.
-_FOLDERS = ("", "variables", "assets", "assets/tokenizer", "[0-9]_*")
-
-
 def list_model_files(init) -> list:
     """Return the sorted files of a local or packaged `init`, else []."""
-    from bert_keras.interop import downloads, google
-
     preset = os.fspath(find_model_folder(init))
     if not os.path.exists(preset) and preset in downloads.packaged_names():
         preset = os.path.join(downloads.PACKAGED, preset)
-    name = glob.escape(preset)
-    patterns = []
-    if os.path.isdir(preset):
-        patterns = [os.path.join(name, folder, "*") for folder in _FOLDERS]
-    elif os.path.isfile(f"{preset}.index"):
-        folder = os.path.dirname(name)
-        patterns = [
-            f"{name}.*",
-            os.path.join(folder, google.CONFIG),
-            os.path.join(folder, google.VOCABULARY),
-        ]
-    paths = [path for pattern in patterns for path in glob.glob(pattern)]
-    return sorted(filter(_MODEL_FILE.search, paths))
+    if not os.path.isdir(preset) and not os.path.isfile(f"{preset}.index"):
+        return []
+    return sorted(filter(os.path.isfile, versions.list_files(preset)))

@@ -208,7 +208,7 @@ def test_a_change_of_any_file_of_a_model_is_noticed(tmp_path, format):
         ("", ["ckpt-1.index", "ckpt-1.data-00000-of-00001", "checkpoint"]),
         ("bert_[1].ckpt", ["bert_[1].ckpt.index", "bert_[1].ckpt.data-0-of-1"]),
         ("", ["variables/variables.index", "variables/variables.data-0-of-1"]),
-        ("", ["0_Transformer/model.safetensors"]),
+        ("", ["modules.json", "0_Transformer/model.safetensors"]),
     ],
 )
 def test_the_files_of_each_format_are_listed_and_no_others(
