@@ -76,7 +76,6 @@ class SelfAttention(layers.KeepsArguments):
             the vectors of real tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
-        training: bool; affects only speed. Dropout depends on `seed`.
 
     Returns:
         float (B, T, D), or a tuple of this tensor and the probabilities,
@@ -113,14 +112,8 @@ class SelfAttention(layers.KeepsArguments):
         seed=None,
         tokens=None,
         attention_probabilities=False,
-        training=False,
     ):
-        projections = self.query, self.key, self.value
-        drops_lora = any(layer.lora_dropout for layer in projections)
-        if training and tokens is None and not drops_lora:
-            heads = self._project_at_once(inputs)
-        else:
-            heads = self._project(inputs, tokens, seed)  # (B, N, T, H) each
+        heads = self._project(inputs, tokens, seed)  # (B, N, T, H) each
         # The fused kernel has no dropout and returns no probabilities.
         drops = seed is not None and self.dropout
         is_plain = drops or attention_probabilities
@@ -150,7 +143,7 @@ class SelfAttention(layers.KeepsArguments):
         return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
     def _project(self, inputs, tokens, seed):
-        """Return the scaled query, the key and the value, by three matmuls."""
+        """Return the scaled query, the key and the value."""
         # In a transformer layer, LoRA's dropouts use the sites 3 to 8, and the
         # other dropouts use 0 to 2. See `dropout`.
         query, key, value = (
@@ -166,29 +159,6 @@ class SelfAttention(layers.KeepsArguments):
         heads = (batch, length, self.num_heads, width // self.num_heads)
         split = [ops.reshape(x, heads) for x in projected]  # (B, T, N, H)
         return [ops.transpose(x, (0, 2, 1, 3)) for x in split]  # (B, N, T, H)
-
-    def _project_at_once(self, inputs):
-        """Return the result of `_project`, by one matrix product.
-
-        On a CPU, a layer's training step takes 4 % less time at width 256 and
-        the same time at 768. Predictions use `_project`, because one product
-        takes a fifth more time for a row of 16 tokens at width 768.
-        """
-        batch, length, width = ops.shape(inputs)
-        projections = self.query, self.key, self.value
-        weights = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
-        biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
-        # Scale the query's kernel (D, D), not the query (B T, D). If B T > D,
-        # the kernel has fewer values.
-        weights[0] = weights[0] * self._scale
-        biases[0] = biases[0] * self._scale
-        x = ops.reshape(inputs, (-1, width))  # (B T, D)
-        x = ops.matmul(x, ops.concatenate(weights, axis=1))  # (B T, 3 D)
-        x = kernels.add_bias(x, ops.concatenate(biases, axis=0))  # (B T, 3 D)
-        heads = (batch, length, 3, self.num_heads, width // self.num_heads)
-        x = ops.reshape(x, heads)  # (B, T, 3, N, H)
-        # Transpose to (3, B, N, T, H), then unstack to three (B, N, T, H).
-        return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
@@ -317,7 +287,6 @@ class TransformerLayer(layers.SeededLayer):
             seed=self.draw_seed(training),
             tokens=tokens,
             attention_probabilities=attention_probabilities,
-            training=training,
         )
         if self.rematerialize and training:
             return rematerialize(layer, inputs, self.weights)
