@@ -152,6 +152,18 @@ def __dir__():
     return sorted([*_MODULES, "__version__"])
 
 
+# The modules with classes that register with Keras, except those that one of
+# these modules imports.
+_REGISTERING = (
+    "modeling.embedder",
+    "modeling.pretrainer",
+    "modeling.task_models",
+    "training.optimizers",
+    "training.similarity",
+    "text.preprocessor",
+)
+
+
 def _register_classes():
     """Import the modules with classes that register with Keras.
 
@@ -162,11 +174,8 @@ def _register_classes():
     """
     if "keras" not in sys.modules:  # registration must not import Keras
         return
-    skipped = ("errors", "serving", "interop", "text.learning", "text.masking")
-    if "tensorflow" not in sys.modules:
-        skipped += ("text.",)
-    for module in sorted(set(_MODULES.values())):
-        if not module.startswith(skipped):
+    for module in _REGISTERING:
+        if "tensorflow" in sys.modules or not module.startswith("text."):
             with contextlib.suppress(Exception):
                 importlib.import_module(f"{__name__}.{module}")
 
