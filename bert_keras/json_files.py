@@ -1,9 +1,11 @@
-"""Read, write and hash JSON, which may be untrusted."""
+"""Read, check, write and hash JSON, which may be untrusted."""
 
 import hashlib
 import json
 import math
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 from bert_keras.files import read_bytes
 
@@ -92,3 +94,45 @@ def _check_depth(value):
         if not level:
             return
     raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} levels deep")
+
+
+class Kind(NamedTuple):
+    """Type and range of a JSON value.
+
+    words: the values that fit, for messages.
+    fits: function of a value; returns True if it fits.
+    cast: function that returns the value as the reader needs it.
+    """
+
+    words: str
+    fits: Callable
+    cast: Callable = lambda value: value
+
+
+def count_to(most):
+    """Return the `Kind` of a whole number from 1 to `most`."""
+    return Kind(
+        f"a whole number from 1 to {most}",
+        lambda v: type(v) is int and 1 <= v <= most,
+    )
+
+
+COUNT = count_to(2**31 - 1)
+NATURAL = Kind(
+    "a whole number, 0 or more", lambda v: type(v) is int and 0 <= v < 2**63
+)
+TEXT = Kind("a text", lambda v: type(v) is str)
+BOOLEAN = Kind("true or false", lambda v: type(v) is bool)
+NUMBER = Kind(
+    "a number", lambda v: type(v) in (int, float) and math.isfinite(v), float
+)
+LIST = Kind("a list", lambda v: type(v) is list)
+TEXTS = Kind(
+    "a list of texts",
+    lambda v: type(v) is list and all(type(item) is str for item in v),
+)
+NUMBERS = Kind(
+    "a list of numbers",
+    lambda v: type(v) is list and all(map(NUMBER.fits, v)),
+)
+OBJECT = Kind("a JSON object", lambda v: type(v) is dict)

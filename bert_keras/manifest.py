@@ -11,14 +11,7 @@ from collections.abc import Iterable
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError, cut_middle
-
-_TYPES = {
-    int: "a non-negative integer",
-    str: "a string",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-}
+from bert_keras.json_files import NATURAL, TEXT
 
 
 def write_manifest(path: str, manifest: dict) -> None:
@@ -94,20 +87,17 @@ def _describe(error: Exception) -> str:
     return cut_middle(str(error), 300)
 
 
-def check_fields(fields: dict, types: dict) -> None:
-    """Raise `KeyError` for a missing field, `ValueError` for a wrong type.
+def check_fields(fields: dict, kinds: dict) -> None:
+    """Raise `KeyError` for a missing field, `ValueError` for a wrong one.
 
     Args:
         fields: JSON object from an unchecked file.
-        types: dict of name -> type. Integers must not be negative.
+        kinds: dict of name -> `Kind`.
     """
-    for name, expected in types.items():
-        value = fields[name]
-        if type(value) is not expected or (
-            expected is int and not 0 <= value < 2**63
-        ):
+    for name, kind in kinds.items():
+        if not kind.fits(fields[name]):
             raise ValueError(
-                f"{name!r} must be {_TYPES[expected]}, but is {value!r}"
+                f"{name!r} must be {kind.words}, but is {fields[name]!r}"
             )
 
 
@@ -121,7 +111,7 @@ def check_entries(entries: dict) -> None:
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
             raise ValueError(f"{name!r} is not a plain relative path")
-        check_fields(entry, {"bytes": int, "sha256": str})
+        check_fields(entry, {"bytes": NATURAL, "sha256": TEXT})
 
 
 def describe_file(path: str) -> dict:

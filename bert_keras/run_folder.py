@@ -7,6 +7,7 @@ import os
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import LOCK, FolderLock
+from bert_keras.json_files import NATURAL, OBJECT, TEXT
 from bert_keras.manifest import (
     check_entries,
     check_fields,
@@ -390,9 +391,11 @@ def _read_run(folder):
 
 
 def _check_settings(record):
-    check_fields(record, {"settings": dict, "inputs": dict})
+    check_fields(record, {"settings": OBJECT, "inputs": OBJECT})
     for entry in record["inputs"].values():
-        check_fields(entry, {"bytes": int, "changed": int, "sha256": str})
+        check_fields(
+            entry, {"bytes": NATURAL, "changed": NATURAL, "sha256": TEXT}
+        )
 
 
 def _check_record(record):

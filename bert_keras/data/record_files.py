@@ -18,6 +18,7 @@ from bert_keras import files
 from bert_keras.data.examples import EpochWindows
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, cut_middle
+from bert_keras.json_files import LIST, NATURAL, OBJECT, TEXT
 from bert_keras.manifest import (
     check_entries,
     check_fields,
@@ -220,11 +221,11 @@ def read_rules(manifest: dict) -> SamplingRules:
 
 
 def _check_manifest(manifest: dict):
-    kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
-    check_fields(manifest, kinds | {"rules": dict, "shards": list})
+    kinds = {"side": TEXT, "vocabulary_size": NATURAL, "vocabulary_hash": TEXT}
+    check_fields(manifest, kinds | {"rules": OBJECT, "shards": LIST})
     read_rules(manifest)
     for shard in manifest["shards"]:
-        check_fields(shard, {"examples": int, "name": str})
+        check_fields(shard, {"examples": NATURAL, "name": TEXT})
         check_entries({shard["name"]: shard})
     names = {shard["name"] for shard in manifest["shards"]}
     if len(names) < len(manifest["shards"]):

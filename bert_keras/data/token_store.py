@@ -23,6 +23,7 @@ import numpy as np
 from bert_keras import files, full_disk, json_files
 from bert_keras.data.sampling import vocabulary_hash
 from bert_keras.errors import InputError
+from bert_keras.json_files import BOOLEAN, NATURAL, OBJECT, TEXT
 from bert_keras.manifest import (
     check_entries,
     check_fields,
@@ -41,10 +42,10 @@ VOCABULARY = "vocab.txt"
 ARRAYS = ("tokens", "sentences", "documents", "blocks")
 # Settings of the tokenizer that made the ids, with their types.
 _TOKENIZER = {
-    "lowercase": bool,
-    "strip_accents": bool,
-    "max_word_length": int,
-    "keep_special_tokens": bool,
+    "lowercase": BOOLEAN,
+    "strip_accents": BOOLEAN,
+    "max_word_length": NATURAL,
+    "keep_special_tokens": BOOLEAN,
 }
 _WIDTHS = {"<u2": 2, "<i4": 4}  # dtype of the ids -> bytes of an id
 _LARGE = 2**26  # bytes; `release` keeps the pages of smaller files in memory
@@ -161,9 +162,9 @@ def read_manifest(folder: str) -> dict:
 
 
 def _check_manifest(manifest: dict):
-    kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
-    kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
-    check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
+    kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], NATURAL)
+    kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], TEXT)
+    check_fields(manifest, kinds | _TOKENIZER | {"files": OBJECT})
     entries = manifest["files"]
     check_entries(entries)
     if entries.keys() != {VOCABULARY, *(f"{name}.bin" for name in ARRAYS)}:

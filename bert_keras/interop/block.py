@@ -14,17 +14,17 @@ import os
 
 from bert_keras import files, json_files
 from bert_keras.interop import tensors
-from bert_keras.interop.tensor_files import (
+from bert_keras.interop.tensor_files import FRACTION
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.json_files import (
     BOOLEAN,
     COUNT,
-    FRACTION,
     NUMBER,
     NUMBERS,
     TEXT,
     TEXTS,
     count_to,
 )
-from bert_keras.interop.tensors import WeightsError
 from bert_keras.manifest import describe_files, find_fault
 from bert_keras.modeling import weights
 from bert_keras.modeling.sizes import POOLER_ACTIVATIONS

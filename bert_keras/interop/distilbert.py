@@ -11,7 +11,8 @@ import re
 
 import numpy as np
 
-from bert_keras.interop.tensor_files import TEXTS, Fields
+from bert_keras.interop.tensor_files import Fields
+from bert_keras.json_files import TEXTS
 
 MODEL_TYPE = "distilbert"
 # BERT's setting -> (DistilBERT's setting, DistilBERT's default).

@@ -11,8 +11,9 @@ from bert_keras.interop import tensors
 from bert_keras.interop.head_table import HEADS, layers_in
 from bert_keras.interop.huggingface import SIZES
 from bert_keras.interop.tensor_bundle import find_prefix, read_tf_checkpoint
-from bert_keras.interop.tensor_files import COUNT, DEVIATION, read_json
+from bert_keras.interop.tensor_files import DEVIATION, read_json
 from bert_keras.interop.text_settings import read_vocabulary
+from bert_keras.json_files import COUNT
 
 CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
 # Arguments of `BertEncoder` that bert_config.json must state.

@@ -23,17 +23,9 @@ from bert_keras.interop.huggingface_weights import (
     normalize_name,
     read_weights,
 )
-from bert_keras.interop.tensor_files import (
-    BOOLEAN,
-    COUNT,
-    DEVIATION,
-    EPSILON,
-    FRACTION,
-    TEXT,
-    TEXTS,
-    count_to,
-)
+from bert_keras.interop.tensor_files import DEVIATION, EPSILON, FRACTION
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.json_files import BOOLEAN, COUNT, TEXT, TEXTS, count_to
 from bert_keras.modeling.weights import (
     POOLER,
     drop_unused_pooler,

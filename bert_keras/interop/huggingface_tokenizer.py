@@ -11,15 +11,9 @@ import warnings
 
 from bert_keras import json_files, versions
 from bert_keras.interop import text_settings
-from bert_keras.interop.tensor_files import (
-    BOOLEAN,
-    COUNT,
-    TEXT,
-    TEXTS,
-    Fields,
-    read_json,
-)
+from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.json_files import BOOLEAN, COUNT, TEXT, TEXTS
 from bert_keras.text.vocabulary import read_pieces, write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 

@@ -9,15 +9,10 @@ import re
 from bert_keras.interop import tensor_files, tensors
 from bert_keras.interop.hdf5 import read_h5
 from bert_keras.interop.head_table import layers_in
-from bert_keras.interop.tensor_files import (
-    BOOLEAN,
-    COUNT,
-    FRACTION,
-    TEXT,
-    count_to,
-)
+from bert_keras.interop.tensor_files import FRACTION
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import read_vocabulary
+from bert_keras.json_files import BOOLEAN, COUNT, TEXT, count_to
 from bert_keras.modeling.sizes import DIMENSIONS
 
 CONFIG, TASK_CONFIG = "config.json", "task.json"

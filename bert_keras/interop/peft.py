@@ -23,8 +23,9 @@ from bert_keras.interop import (
 )
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.saving import new_folder
-from bert_keras.interop.tensor_files import BOOLEAN, FRACTION
+from bert_keras.interop.tensor_files import FRACTION
 from bert_keras.interop.tensors import LICENSE, WeightsError, run_checks
+from bert_keras.json_files import BOOLEAN
 from bert_keras.modeling import weights
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights

@@ -8,15 +8,9 @@ from bert_keras import files, json_files
 from bert_keras.interop import huggingface
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.huggingface_tokenizer import read_prompts
-from bert_keras.interop.tensor_files import (
-    BOOLEAN,
-    COUNT,
-    TEXT,
-    Fields,
-    count_to,
-    read_json,
-)
+from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.json_files import BOOLEAN, COUNT, TEXT, count_to
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 EMBEDDING = "config_sentence_transformers.json"

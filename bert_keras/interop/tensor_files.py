@@ -10,8 +10,6 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +17,7 @@ import safetensors
 
 from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
+from bert_keras.json_files import OBJECT, Kind
 
 # Maximum number of lists and objects in a JSON file. Real files have hundreds.
 # 15 MB of empty lists would take 0.8 GB of memory and 7 seconds to read.
@@ -70,46 +69,10 @@ def _refuse_constant(name):
     raise ValueError(f"JSON has no {name}")
 
 
-class Kind(NamedTuple):
-    """Type and range of a field.
-
-    words: the values that fit, for messages.
-    fits: function of a value; returns True if it fits.
-    cast: function that returns the value of the field.
-    """
-
-    words: str
-    fits: Callable
-    cast: Callable = lambda value: value
-
-
-def count_to(most):
-    """Return the `Kind` of a whole number from 1 to `most`."""
-    return Kind(
-        f"a whole number from 1 to {most}",
-        lambda v: type(v) is int and 1 <= v <= most,
-    )
-
-
-_NUMBERS = int, float
-COUNT = count_to(2**31 - 1)
-TEXT = Kind("a text", lambda v: type(v) is str)
-TEXTS = Kind(
-    "a list of texts",
-    lambda v: type(v) is list and all(type(item) is str for item in v),
-)
-BOOLEAN = Kind("true or false", lambda v: type(v) is bool)
-NUMBER = Kind(
-    "a number", lambda v: type(v) in _NUMBERS and math.isfinite(v), float
-)
-NUMBERS = Kind(
-    "a list of numbers",
-    lambda v: type(v) is list and all(map(NUMBER.fits, v)),
-)
 # Such as a dropout rate.
 FRACTION = Kind(
     "a number from 0 to below 1",
-    lambda v: type(v) in _NUMBERS and 0 <= v < 1,
+    lambda v: type(v) in (int, float) and 0 <= v < 1,
     float,
 )
 # Epsilon of a layer normalisation.
@@ -119,9 +82,8 @@ EPSILON = Kind(
 # Standard deviation of random weights.
 DEVIATION = Kind(
     "a number from 0 to 1000",
-    lambda v: type(v) in _NUMBERS and 0 <= v <= 1000,
+    lambda v: type(v) in (int, float) and 0 <= v <= 1000,
 )
-_OBJECT = Kind("a JSON object", lambda v: type(v) is dict)
 
 
 class Fields:
@@ -164,7 +126,7 @@ class Fields:
 
     def object(self, name, default=None):
         """Return the `Fields` of an object inside this one."""
-        return Fields(self.get(name, _OBJECT, default), self.path)
+        return Fields(self.get(name, OBJECT, default), self.path)
 
     def refuse(self, name, expected, found):
         """Raise `WeightsError` for a field."""

@@ -16,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import files, versions
 from bert_keras.errors import InputError, refuse_fork
+from bert_keras.json_files import BOOLEAN, LIST, NATURAL, OBJECT, TEXT
 from bert_keras.manifest import (
     check_entries,
     check_fields,
@@ -26,21 +27,21 @@ from bert_keras.text.wordpiece import encodable
 
 CARD, PROTO = "signature_card.json", "saved_model.pb"
 CARD_FIELDS = {
-    **dict.fromkeys(("default", "fingerprint", "license_of_weights"), str),
-    **dict.fromkeys(("files", "options", "signatures", "versions"), dict),
-    "needs": list,
-    "sequence_length": int,
+    **dict.fromkeys(("default", "fingerprint", "license_of_weights"), TEXT),
+    **dict.fromkeys(("files", "options", "signatures", "versions"), OBJECT),
+    "needs": LIST,
+    "sequence_length": NATURAL,
 }
 ENTRY_FIELDS = {
-    **dict.fromkeys(("inputs", "outputs", "request", "answer"), dict),
-    **dict.fromkeys(("input_order", "labels"), list),
-    **dict.fromkeys(("reads_windows", "skips_padding"), bool),
+    **dict.fromkeys(("inputs", "outputs", "request", "answer"), OBJECT),
+    **dict.fromkeys(("input_order", "labels"), LIST),
+    **dict.fromkeys(("reads_windows", "skips_padding"), BOOLEAN),
 }
-INPUT_FIELDS = {"dtype": str, "shape": list}
+INPUT_FIELDS = {"dtype": TEXT, "shape": LIST}
 OUTPUT_FIELDS = {
     **INPUT_FIELDS,
-    **dict.fromkeys(("per_entry", "padded"), bool),
-    "text": str,
+    **dict.fromkeys(("per_entry", "padded"), BOOLEAN),
+    "text": TEXT,
 }
 
 
@@ -147,7 +148,7 @@ def _check_card(card):
     check_entries(card["files"])
     if PROTO not in card["files"]:
         raise ValueError(f"{PROTO} is not in 'files'")
-    check_fields(card["options"], {"dtype": str})
+    check_fields(card["options"], {"dtype": TEXT})
     for entry in card["signatures"].values():
         check_fields(entry, ENTRY_FIELDS)
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):
@@ -156,7 +157,7 @@ def _check_card(card):
             check_fields(value, INPUT_FIELDS)
         for value in entry["outputs"].values():
             check_fields(value, OUTPUT_FIELDS)
-        check_fields(entry["request"], dict.fromkeys(entry["inputs"], list))
+        check_fields(entry["request"], dict.fromkeys(entry["inputs"], LIST))
     card["signatures"][card["default"]]  # KeyError if missing
 
 

@@ -16,6 +16,7 @@ from safetensors.numpy import load
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
+from bert_keras.json_files import LIST, NATURAL, OBJECT
 from bert_keras.manifest import (
     add_hash,
     check_entries,
@@ -27,7 +28,7 @@ from bert_keras.safetensors_files import write_safetensors
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
-_FIELDS = {"step": int, "lines": list, "settings": dict, "files": dict}
+_FIELDS = {"step": NATURAL, "lines": LIST, "settings": OBJECT, "files": OBJECT}
 logger = logging.getLogger(__name__)
 
 
@@ -134,12 +135,12 @@ def _read_manifest(path):
 
 
 def _check_manifest(manifest):
-    check_fields(manifest, {"format_version": int})
+    check_fields(manifest, {"format_version": NATURAL})
     if manifest["format_version"] == FORMAT_VERSION:
         check_fields(manifest, _FIELDS)
         check_entries(manifest["files"])
         for line in manifest["lines"]:
-            check_fields(line, {"step": int})
+            check_fields(line, {"step": NATURAL})
 
 
 def read_tensors(path):

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.json_files import NATURAL, OBJECT, Kind
 from bert_keras.manifest import (
     check_entries,
     check_fields,
@@ -18,6 +19,7 @@ from bert_keras.manifest import (
 )
 
 BEST = "best.json"
+_SCORE = Kind("a float", lambda v: type(v) is float)  # may be infinite
 RESTORE_FILES = (
     "Restore the file that the run wrote, or remove the run's folder and start "
     "again."
@@ -78,7 +80,7 @@ class BestWeights:
 
 
 def _check_record(record):
-    check_fields(record, {"step": int, "value": float, "files": dict})
+    check_fields(record, {"step": NATURAL, "value": _SCORE, "files": OBJECT})
     check_entries(record["files"])
 
 
