@@ -229,7 +229,7 @@ def export(models, preprocess, values):
 
 def convert(models, preprocess, values):
     """Write the model as ONNX or LiteRT, with token ids as inputs."""
-    from bert_keras.serving.portable_formats import export_on_ids
+    from bert_keras.serving.onnx_litert import export_on_ids
     from official_tasks import progress
 
     if len(models) > 1:

@@ -24,13 +24,13 @@ from bert_keras.modeling.inputs import (
     name_inputs,
     refuse_list,
 )
+from bert_keras.modeling.model_methods import ModelMethods
 from bert_keras.modeling.padding import RealTokens
-from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS, POOLER_ACTIVATIONS
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class BertEncoder(Portable, keras.Model):
+class BertEncoder(ModelMethods, keras.Model):
     """Embeddings, `num_layers` transformer layers and the pooler.
 
     A bias on the attention scores masks padding. The output vectors at padding

@@ -23,7 +23,7 @@ from bert_keras.modeling.keras_adapter import (
     forget_compilation,
     given_losses,
 )
-from bert_keras.modeling.portable import Portable
+from bert_keras.modeling.model_methods import ModelMethods
 from bert_keras.modeling.text_inputs import ReadsTexts
 from bert_keras.modeling.weights import (
     get_adaptation,
@@ -32,7 +32,7 @@ from bert_keras.modeling.weights import (
 )
 
 
-class TaskModel(ReadsTexts, Portable, TaskTrainer, keras.Model):
+class TaskModel(ReadsTexts, ModelMethods, TaskTrainer, keras.Model):
     """An encoder with a head, as a functional Keras model.
 
     A subclass

@@ -386,7 +386,7 @@ def test_a_failed_step_keeps_the_weights_in_all_methods_and_on_jax():
 
 def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):
     from bert_keras.serving.export import export_saved_model
-    from bert_keras.serving.portable_formats import export_on_ids
+    from bert_keras.serving.onnx_litert import export_on_ids
     from official_tasks import pretrain
     from official_tasks.engine import finetuning, models
 

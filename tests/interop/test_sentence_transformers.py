@@ -19,7 +19,7 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.serving.portable_formats import export_on_ids
+from bert_keras.serving.onnx_litert import export_on_ids
 from bert_keras.text.preprocessor import BertPreprocessor
 from tests.golden.record_sentences import CHANGES, changed
 from tests.support import tiny

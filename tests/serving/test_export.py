@@ -24,7 +24,7 @@ from bert_keras.modeling.weights import enable_lora, lora_layers
 from bert_keras.serving import export, verify
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model, read_card
-from bert_keras.serving.portable_formats import export_on_ids
+from bert_keras.serving.onnx_litert import export_on_ids
 from bert_keras.serving.signature import Output, Signature
 from bert_keras.serving.signatures import ExportOptions, drop_untrained
 from tests.support.model_samples import fill

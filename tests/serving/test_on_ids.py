@@ -8,9 +8,9 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.embedder import BertEmbedder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.serving import portable_formats
+from bert_keras.serving import onnx_litert
 from bert_keras.serving.export import export_saved_model
-from bert_keras.serving.portable_formats import NEEDS, export_on_ids
+from bert_keras.serving.onnx_litert import NEEDS, export_on_ids
 from bert_keras.serving.quantize import convert_weights
 from bert_keras.serving.tokens import output_names
 from tests.support.model_samples import fill
@@ -36,23 +36,23 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
     assert 0 < difference <= 1e-5
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        portable_formats.MODEL[format],
+        onnx_litert.MODEL[format],
         "vocab.txt",
-        portable_formats.SETTINGS,
+        onnx_litert.SETTINGS,
     }
-    settings = json_files.read_json(folder / portable_formats.SETTINGS)
+    settings = json_files.read_json(folder / onnx_litert.SETTINGS)
     assert settings["ids"]["mask"] == 4
     assert settings["labels"] == list(getattr(model, "labels", None) or [])
     assert settings["dtype"] == "float32"
-    runtime = portable_formats.RUNTIMES[format]
-    _, names = runtime(str(folder / portable_formats.MODEL[format]))
+    runtime = onnx_litert.RUNTIMES[format]
+    _, names = runtime(str(folder / onnx_litert.MODEL[format]))
     outputs = output_names(model, "bert_keras")
     assert sorted(names) == sorted(outputs) == sorted(settings["outputs"])
     if format == "onnx":
         # OneHot crashes ONNX Runtime before 1.27 on an empty batch.
         import onnx
 
-        graph = onnx.load(folder / portable_formats.MODEL["onnx"]).graph
+        graph = onnx.load(folder / onnx_litert.MODEL["onnx"]).graph
         for value in (*graph.input, *graph.output):
             axes = value.type.tensor_type.shape.dim
             assert axes[0].dim_param == "batch"
@@ -68,9 +68,9 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
         model, preprocessor(), folder, format, dtype="int8"
     )
     assert 1e-3 < difference < 0.2  # 0.93 in ONNX if int16 sums overflow
-    path = folder / portable_formats.MODEL[format]
+    path = folder / onnx_litert.MODEL[format]
     assert path.stat().st_size < 0.8 * 4 * model.count_params()
-    settings = json_files.read_json(folder / portable_formats.SETTINGS)
+    settings = json_files.read_json(folder / onnx_litert.SETTINGS)
     assert settings["dtype"] == "int8"
     assert len(list(folder.iterdir())) == 3
 
@@ -96,7 +96,7 @@ def test_a_small_model_of_large_logits_is_not_refused(tmp_path, format):
     kernel.assign(np.random.default_rng(0).normal(0, 150, kernel.shape))
     folder = tmp_path / "exp[1]" / "out"
     assert export_on_ids(model, preprocessor(4), folder, format) <= 1e-5
-    settings = json_files.read_json(folder / portable_formats.SETTINGS)
+    settings = json_files.read_json(folder / onnx_litert.SETTINGS)
     assert settings["long_text"] == "windows"
 
 
@@ -109,7 +109,7 @@ def test_vectors_are_those_of_the_live_embedder(tmp_path, pooling, format):
     model = fill(BertEmbedder(encoder(), pooling))
     folder = tmp_path / "out"
     assert export_on_ids(model, preprocessor(), folder, format) <= 1e-5
-    settings = json_files.read_json(folder / portable_formats.SETTINGS)
+    settings = json_files.read_json(folder / onnx_litert.SETTINGS)
     assert settings["outputs"] == {"embedding": "embedding"}
 
 
@@ -123,7 +123,7 @@ def test_a_runtime_is_compared_at_real_tokens(apart):
         found["sequence_output"][:1, 0, 0] += apart
         return found
 
-    found = portable_formats.compare_with_model(runtime, model)
+    found = onnx_litert.compare_with_model(runtime, model)
     # `found` is relative to the output's greatest value, which is below 5.
     assert {0: found < 1e-6, 1: 0.2 < found < 1}.get(apart, found == np.inf)
 
@@ -143,10 +143,8 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
         return found
 
     names = ["pooled_output", "sequence_output"]
-    monkeypatch.setitem(
-        portable_formats.RUNTIMES, "onnx", lambda path: (run, names)
-    )
-    monkeypatch.setattr(portable_formats, "_write", lambda *_: None)
+    monkeypatch.setitem(onnx_litert.RUNTIMES, "onnx", lambda path: (run, names))
+    monkeypatch.setattr(onnx_litert, "_write", lambda *_: None)
     with pytest.raises(InputError, match="differs from the live model"):
         export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
     assert list(tmp_path.iterdir()) == []
@@ -170,6 +168,6 @@ def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="weights are int8 already"):
             export()
     assert not (tmp_path / "out").exists()
-    monkeypatch.setitem(portable_formats.NEEDS, "onnx", ["no_such_package"])
+    monkeypatch.setitem(onnx_litert.NEEDS, "onnx", ["no_such_package"])
     with pytest.raises(InputError, match=r"\[onnx\]"):
         export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")

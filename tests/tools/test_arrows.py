@@ -40,8 +40,8 @@ ROOMS = {
 # step of a task model uses training, `BertEmbedder.encode` uses serving and
 # text.
 AT_CALL_TIME = {
-    ("modeling/portable.py", "interop"),
-    ("modeling/portable.py", "training"),
+    ("modeling/model_methods.py", "interop"),
+    ("modeling/model_methods.py", "training"),
     ("modeling/task_base.py", "training"),
     ("modeling/text_inputs.py", "interop"),
     ("modeling/text_inputs.py", "text"),

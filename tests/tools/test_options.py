@@ -928,7 +928,7 @@ def test_every_option_of_convert_checkpoint_reaches_the_conversion(
 
 def test_every_option_of_export_reaches_the_export(monkeypatch, record):
     from bert_keras.interop import opening
-    from bert_keras.serving import portable_formats
+    from bert_keras.serving import onnx_litert
 
     given = dict(OPTIONS[export])
     monkeypatch.setattr(opening, "open_checkpoint", lambda path: path)
@@ -942,7 +942,7 @@ def test_every_option_of_export_reaches_the_export(monkeypatch, record):
     assert loaded.arguments == ("m", True)
     monkeypatch.setattr(export, "load_model", lambda *_: "model")
     monkeypatch.setattr(export, "load_preprocessor", lambda *words: words)
-    written = record(portable_formats, "export_on_ids")
+    written = record(onnx_litert, "export_on_ids")
     with pytest.raises(Reached):
         export.main(values)
     preprocess = (["m"], 18)

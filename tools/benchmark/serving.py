@@ -71,7 +71,7 @@ class Options:
 
 def write_models(model, preprocess, folder):
     """Write the weights for each system; return a dict: system -> folder."""
-    from bert_keras.serving.portable_formats import export_on_ids
+    from bert_keras.serving.onnx_litert import export_on_ids
 
     folders = {
         name: os.path.join(folder, name.replace(" ", "_")) for name in JOBS

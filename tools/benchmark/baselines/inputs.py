@@ -12,7 +12,7 @@ from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.errors import InputError
 from bert_keras.json_files import write_json
 from bert_keras.modeling.sizes import SIZES
-from bert_keras.serving.portable_formats import export_on_ids
+from bert_keras.serving.onnx_litert import export_on_ids
 from bert_keras.training.strategy import choose_dtype
 
 # Name -> path in --data. Commands read the first --lines lines of a file.

@@ -23,7 +23,7 @@ from bert_keras.modeling.keras_adapter import (
 )
 
 
-class Portable(RestoresVariables):
+class ModelMethods(RestoresVariables):
     """Mixin that loads, saves, copies and exports a model."""
 
     copy_structure: Callable[[Any], Any]  # takes a dtype policy
