@@ -15,25 +15,25 @@ from pathlib import PurePath
 
 from bert_keras.errors import InputError, install_command
 
-PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}
+COMPRESSED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 HEAD = 4_096  # bytes at the start of a file that show its form
 # A regular expression of a file's first bytes -> the form, and what to do.
-_PACKED_NAME = "a {} file, whose name must end in {}"
+_NAME = "a {} file, whose name must end in {}"
 _EXPORT = "Export its text, or name another file."
-_UNPACK = "Unpack it first."
+_EXTRACT = "Extract it first."
 _MARKS = {
-    rb"\x1f\x8b": (_PACKED_NAME.format("gzip", ".gz"), ""),
-    rb"BZh[1-9]1AY&SY": (_PACKED_NAME.format("bzip2", ".bz2"), ""),
-    rb"\xfd7zXZ\x00": (_PACKED_NAME.format("xz", ".xz"), ""),
-    rb"\x28\xb5\x2f\xfd": (_PACKED_NAME.format("Zstandard", ".zst"), ""),
+    rb"\x1f\x8b": (_NAME.format("gzip", ".gz"), ""),
+    rb"BZh[1-9]1AY&SY": (_NAME.format("bzip2", ".bz2"), ""),
+    rb"\xfd7zXZ\x00": (_NAME.format("xz", ".xz"), ""),
+    rb"\x28\xb5\x2f\xfd": (_NAME.format("Zstandard", ".zst"), ""),
     rb"PAR1": ("a Parquet file, whose name must end in .parquet", ""),
     rb"PK\x03\x04": ("a zip file or an Office document", _EXPORT),
     rb"\xd0\xcf\x11\xe0": ("an old Office document", _EXPORT),
     rb"%PDF": ("a PDF file", _EXPORT),
-    rb"7z\xbc\xaf": ("a 7-Zip archive", _UNPACK),
-    rb"Rar!\x1a\x07": ("a RAR archive", _UNPACK),
-    rb"(?s:.{257})ustar": ("a tar archive", _UNPACK),
+    rb"7z\xbc\xaf": ("a 7-Zip archive", _EXTRACT),
+    rb"Rar!\x1a\x07": ("a RAR archive", _EXTRACT),
+    rb"(?s:.{257})ustar": ("a tar archive", _EXTRACT),
     rb"(\xef\xbb\xbf)?\s*<mediawiki\b": (
         "a dump of a wiki's pages",
         "Extract its text, for instance with WikiExtractor.",
@@ -46,13 +46,13 @@ _CONTROL = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})
 # A line of JSONL or CSV may hold a document. The longest books have 10 MB.
 MAX_LINE_BYTES = 2**26
 _BUFFER = 2**20  # bytes that are read at once
-_CHUNK = 4_096  # bytes to unpack at once; Zstandard makes at most 128 MB of it
+_CHUNK = 4_096  # bytes read at once; Zstandard makes at most 128 MB of it
 
 
-def split_packing(path) -> tuple[str, str]:
+def split_compression(path) -> tuple[str, str]:
     """Return a path without an ending such as .gz, and this ending or ""."""
     path = str(path)
-    for ending in PACKED:
+    for ending in COMPRESSED:
         if path.lower().endswith(ending):
             return path[: -len(ending)], ending
     return path, ""
@@ -60,38 +60,38 @@ def split_packing(path) -> tuple[str, str]:
 
 def split_ending(path) -> tuple[str, str]:
     """Return a file's lower-case ending without .gz, and ".gz" or ""."""
-    name, packing = split_packing(path)
-    return PurePath(name).suffix.lower(), packing
+    name, compression = split_compression(path)
+    return PurePath(name).suffix.lower(), compression
 
 
-def open_packed(path, stream=None):
-    """Open a file in binary mode, unpacked by its ending.
+def open_compressed(path, stream=None):
+    """Open a file in binary mode, decompressed by its ending.
 
-    With `stream`, its bytes are unpacked in place of the file's.
+    With `stream`, its bytes are decompressed in place of the file's.
     """
-    packing = split_packing(path)[1]
-    if packing in _OPENERS:
-        return _OPENERS[packing](path if stream is None else stream)
+    compression = split_compression(path)[1]
+    if compression in _OPENERS:
+        return _OPENERS[compression](path if stream is None else stream)
     if stream is None:
         stream = io.BufferedReader(io.FileIO(path))
-    if packing == ".zst":
+    if compression == ".zst":
         stream = io.BufferedReader(_Zstandard(stream, path))
     return stream
 
 
 @contextlib.contextmanager
-def packing_errors(path):
-    """Convert errors in unpacking a file to an `InputError`."""
+def compression_errors(path):
+    """Convert errors in decompressing a file to an `InputError`."""
     try:
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        packing = split_packing(path)[1]
+        compression = split_compression(path)[1]
         # Errors of the operating system, such as of a disk, have an errno.
-        if not packing or getattr(error, "errno", None) is not None:
+        if not compression or getattr(error, "errno", None) is not None:
             raise
         raise InputError(
-            f"{path} is not a complete {PACKED[packing]} file ({error}). "
-            "Compress it again."
+            f"{path} is not a complete {COMPRESSED[compression]} file "
+            f"({error}). Compress it again."
         ) from error
 
 
@@ -150,7 +150,7 @@ class Reader(io.RawIOBase):
 
 
 class _Zstandard(Reader):
-    """Unpack a stream of Zstandard frames; refuse a truncated frame.
+    """Decompress a stream of Zstandard frames; refuse a truncated frame.
 
     The package's own reader returns the start of such a frame without an error.
     """
@@ -163,35 +163,35 @@ class _Zstandard(Reader):
                 f"{path} needs the package zstandard: {install_command('zst')}."
             ) from None
         self._error = zstandard.ZstdError
-        # Large dumps are packed with --long=31.
-        self._unpacker = zstandard.ZstdDecompressor(max_window_size=2**31)
+        # Large dumps are compressed with --long=31.
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
         super().__init__(stream)
 
     def _start(self):
         self._frame = None
-        self._packed, self._unpacked = b"", memoryview(b"")
+        self._rest, self._left = b"", memoryview(b"")
 
     def tell(self):
         raise io.UnsupportedOperation("tell")
 
     def readinto(self, buffer):
-        while not self._unpacked:
-            packed = self._packed or self._stream.read(_CHUNK)
-            self._packed = b""
-            if not packed:
+        while not self._left:
+            data = self._rest or self._stream.read(_CHUNK)
+            self._rest = b""
+            if not data:
                 if self._frame is not None:
                     raise EOFError("it ends within a frame")
                 return 0
-            self._frame = self._frame or self._unpacker.decompressobj()
+            self._frame = self._frame or self._decompressor.decompressobj()
             try:
-                self._unpacked = memoryview(self._frame.decompress(packed))
+                self._left = memoryview(self._frame.decompress(data))
             except self._error as error:
                 raise EOFError(str(error)) from error
             if self._frame.eof:
-                self._packed, self._frame = self._frame.unused_data, None
-        count = min(len(buffer), len(self._unpacked))
-        buffer[:count] = self._unpacked[:count]
-        self._unpacked = self._unpacked[count:]
+                self._rest, self._frame = self._frame.unused_data, None
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
         return count
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from bert_keras import full_disk
 from bert_keras.comparison import check_finite
 
-_BLOCK = 1 << 24  # bytes written at a time
+_CHUNK = 1 << 24  # bytes written at a time
 # Name of a dtype in NumPy -> its name in safetensors.
 DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
     f"{kind}{bits}": f"{kind[0].upper()}{bits}"
@@ -58,8 +58,8 @@ def write_safetensors(path, tensors, metadata=None, is_finite=False):
             if is_finite:
                 check_finite(name, array)
             data = memoryview(array.view("u1"))
-            for start in range(0, len(data), _BLOCK):
-                put(data[start : start + _BLOCK])
+            for start in range(0, len(data), _CHUNK):
+                put(data[start : start + _CHUNK])
         size = file.tell()
     return {"bytes": size, "sha256": hashed.hexdigest()}
 

@@ -63,27 +63,27 @@ def prose(docstring: str) -> list[str]:
     ['Adds `a` and b, one by one.']
     """
     kept = []
-    for block in _split_blocks(_FENCE.sub("\n", docstring)):
-        for item in _join_items(block):
+    for group in _split_groups(_FENCE.sub("\n", docstring)):
+        for item in _join_items(group):
             text = _remove_markup(item)
             if _is_prose(text.replace("`", "")):
                 kept.append(text)
     return kept
 
 
-def _split_blocks(text: str) -> list[list[str]]:
-    """Return blocks of lines between blank lines, without code."""
-    blocks = []
-    code_indent = None  # indent of the block that announces code by "::"
-    for block in re.split(r"\n\s*\n", text):
-        indent = len(block) - len(block.lstrip(" "))
-        lines = [line.strip() for line in block.strip().split("\n")]
+def _split_groups(text: str) -> list[list[str]]:
+    """Return groups of lines between blank lines, without code."""
+    groups = []
+    code_indent = None  # indent of the group that announces code by "::"
+    for group in re.split(r"\n\s*\n", text):
+        indent = len(group) - len(group.lstrip(" "))
+        lines = [line.strip() for line in group.strip().split("\n")]
         if code_indent is not None and indent > code_indent:
             continue
         code_indent = indent if lines[-1].endswith("::") else None
         if not any(map(_CODE.match, lines)):
-            blocks.append(lines)
-    return blocks
+            groups.append(lines)
+    return groups
 
 
 def _join_items(lines: list[str]) -> list[str]:

@@ -26,15 +26,15 @@ from bert_keras.data.data_sets import (
 from bert_keras.data.sentences import ends_sentence, split_sentences
 from bert_keras.errors import InputError
 from bert_keras.file_forms import (
+    COMPRESSED,
     HEAD,
-    PACKED,
     bound_lines,
+    compression_errors,
     may_be_text,
-    open_packed,
-    packing_errors,
+    open_compressed,
     refuse_other_forms,
+    split_compression,
     split_ending,
-    split_packing,
 )
 from bert_keras.text.wordpiece import encodable
 
@@ -155,7 +155,7 @@ def read_documents(
             `.parquet`, `.txt`, `.text`, `.md`, `.jsonl` or `.json`, and
             WikiExtractor's `wiki_00`, are read, unless the name of the file or
             of a subfolder begins with "."; `list_unread` lists the others. All
-            except Parquet may be packed: `.txt.gz`, `.bz2`, `.xz` or `.zst`.
+            but Parquet may be compressed: `.txt.gz`, `.bz2`, `.xz` or `.zst`.
             Headings, lists and tables of Wikipedia data sets are skipped.
         reading: None for `Reading()`.
 
@@ -191,9 +191,9 @@ def find_files(source: str) -> tuple[str, list[str]]:
             files.check_file(source)  # raises for a pipe
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
-            f"with files that end in {', '.join(ENDINGS)} (packed: also "
-            f"{', '.join(PACKED)}) or {PARQUET}, a glob in quotes, or a data "
-            "set, tfds:NAME or hf:NAME."
+            f"with files that end in {', '.join(ENDINGS)} (compressed: "
+            f"also {', '.join(COMPRESSED)}) or {PARQUET}, a glob in quotes, or "
+            "a data set, tfds:NAME or hf:NAME."
         )
     return root, paths
 
@@ -216,7 +216,7 @@ def _is_text(path: str) -> bool:
         return True
     if split_ending(path)[0] in ENDINGS:
         return True
-    name = os.path.basename(split_packing(path)[0])
+    name = os.path.basename(split_compression(path)[0])
     return _WIKI_FILE.fullmatch(name) is not None
 
 
@@ -256,7 +256,7 @@ def read_file(path: str, name: str, reading: Reading) -> Iterator[Document]:
 def _read_parts(path: str, reading: Reading):
     """Yield (number, paragraphs, `sentences_given`) for each document.
 
-    The number counts rows and lines from 1, and blocks from 0. It is None if
+    The number counts rows and lines from 1, and groups from 0. It is None if
     the whole file is one document. `Document` explains `sentences_given`.
     """
     text_field = reading.text_field
@@ -286,8 +286,8 @@ def _read_text(file, path: str, reading: Reading):
         for number, line in enumerate(_read_lines(file, path), 1):
             yield number, [line] if line else [], False
     elif layout == "sentences":
-        for number, block in enumerate(_split_blocks(_read_lines(file, path))):
-            yield number, block, True
+        for number, group in enumerate(_split_groups(_read_lines(file, path))):
+            yield number, group, True
     else:
         text = _decode(file.read(), path, 1)
         yield None, _split_paragraphs(text, reading), False
@@ -296,8 +296,8 @@ def _read_text(file, path: str, reading: Reading):
 @contextlib.contextmanager
 def _open(path: str):
     try:
-        with files.open_file(path) as file, packing_errors(path):
-            yield bound_lines(open_packed(path, file), path)
+        with files.open_file(path) as file, compression_errors(path):
+            yield bound_lines(open_compressed(path, file), path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -420,7 +420,7 @@ def _find_layout(file, path: str, layout: str) -> str:
 
     With "auto", the layout is "sentences" if the first 50,000 bytes have all of
     these properties:
-    - Blank lines separate blocks of, on average, two or more lines.
+    - Blank lines separate groups of, on average, two or more lines.
     - At least 90 % of the lines end with neither a letter nor a digit.
     - At least 90 % of the lines have exactly one sentence.
     """
@@ -431,9 +431,9 @@ def _find_layout(file, path: str, layout: str) -> str:
     lines = beginning.decode("utf-8", "replace").split("\n")
     if len(beginning) == _SAMPLE:
         lines.pop()  # the last line may be cut
-    blocks = list(_split_blocks(map(str.strip, lines)))
-    full = [line for block in blocks for line in block]
-    if len(blocks) < 2 or len(full) < 2 * len(blocks):
+    groups = list(_split_groups(map(str.strip, lines)))
+    full = [line for group in groups for line in group]
+    if len(groups) < 2 or len(full) < 2 * len(groups):
         return "document"
     ended = sum(_ENDS.search(line) is not None for line in full)
     single = sum(len(split_sentences(line)) == 1 for line in full)
@@ -441,20 +441,20 @@ def _find_layout(file, path: str, layout: str) -> str:
     return "sentences" if given else "document"
 
 
-def _split_blocks(lines) -> Iterator[list[str]]:
-    for has_text, block in itertools.groupby(lines, bool):
+def _split_groups(lines) -> Iterator[list[str]]:
+    for has_text, group in itertools.groupby(lines, bool):
         if has_text:
-            yield list(block)
+            yield list(group)
 
 
 def _split_paragraphs(text: str, reading: Reading) -> list[str]:
-    """Return the paragraphs: each line, or each block of wrapped lines."""
+    """Return the paragraphs: each line, or each group of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
-    blocks = list(_split_blocks(lines))
-    wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
+    groups = list(_split_groups(lines))
+    wrapped = len(groups) > 1 and max(map(len, lines)) <= _WRAPPED
     if wrapped and reading.join_lines:
-        return [" ".join(block) for block in blocks]
-    return [line for block in blocks for line in block]
+        return [" ".join(group) for group in groups]
+    return [line for group in groups for line in group]
 
 
 def _read_json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:

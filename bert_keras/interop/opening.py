@@ -18,12 +18,12 @@ from bert_keras.interop import (
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
 
-_UNPACK = " Unpack the archive and pass its folder."
+_EXTRACT = " Extract the archive and pass its folder."
 _LOAD = " keras.models.load_model loads a model from such a file"
 _FOLDER = " Pass the folder of this file."
 # End of a file's name -> advice in the message that the file is no preset.
 FILES = {
-    **dict.fromkeys((".zip", ".tar.gz", ".tgz"), _UNPACK),
+    **dict.fromkeys((".zip", ".tar.gz", ".tgz"), _EXTRACT),
     ".keras": f"{_LOAD}, after import bert_keras.",
     "tf_model.h5": _FOLDER,
     ".weights.h5": (

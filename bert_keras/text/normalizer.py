@@ -293,13 +293,13 @@ def _make_character_table(kinds, kinds_after, results):
     return table, several
 
 
-BLOCK = 256
+PAGE = 256
 
 
 class CodePointTable:
     """Table of an integer for each code point.
 
-    The table has 4,352 blocks of 256 code points. Equal blocks are stored once,
+    The table has 4,352 pages of 256 code points. Equal pages are stored once,
     so a table of a million entries adds only about 100 KB to a graph.
 
     Args:
@@ -313,21 +313,20 @@ class CodePointTable:
     """
 
     def __init__(self, values):
-        blocks = np.asarray(values, np.int32).reshape(-1, BLOCK)  # (4352, 256)
-        numbers = {}  # bytes of a block -> its number among distinct blocks
+        pages = np.asarray(values, np.int32).reshape(-1, PAGE)  # (4352, 256)
+        numbers = {}  # bytes of a page -> its number among distinct pages
         index = [
-            numbers.setdefault(block.tobytes(), len(numbers))
-            for block in blocks
+            numbers.setdefault(page.tobytes(), len(numbers)) for page in pages
         ]
-        self._starts = np.array(index, np.int32) * BLOCK
+        self._starts = np.array(index, np.int32) * PAGE
         self._values = np.frombuffer(b"".join(numbers), np.int32)
 
     def __call__(self, code_points):
-        block = tf.bitwise.right_shift(code_points, 8)  # divides by BLOCK
-        inside = tf.bitwise.bitwise_and(code_points, BLOCK - 1)
+        page = tf.bitwise.right_shift(code_points, 8)  # divides by PAGE
+        inside = tf.bitwise.bitwise_and(code_points, PAGE - 1)
         return tf.gather(
             tf.constant(self._values),
-            tf.gather(tf.constant(self._starts), block) + inside,
+            tf.gather(tf.constant(self._starts), page) + inside,
         )
 
 

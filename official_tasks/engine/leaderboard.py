@@ -101,7 +101,7 @@ def average(scores) -> float:
 
 
 def write_zip(output):
-    """Pack the eleven files of a submission; raise if one is missing."""
+    """Zip the eleven files of a submission; raise if one is missing."""
     folder = os.path.join(output, "submission")
     names = [name for row in BENCHMARK for name in row.submission]
     missing = [name for name in names if not os.path.isfile(f"{folder}/{name}")]

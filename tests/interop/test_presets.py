@@ -511,7 +511,7 @@ def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
     with pytest.raises(InputError, match="No supported checkpoint"):
         BertEncoder.from_preset(tmp_path / "notes.txt")
     (tmp_path / "uncased.zip").write_text("packed")
-    with pytest.raises(InputError, match="Unpack the archive"):
+    with pytest.raises(InputError, match="Extract the archive"):
         BertEncoder.from_preset(tmp_path / "uncased.zip")
     with pytest.raises(InputError, match="in the folder"):
         BertEncoder.from_preset(tmp_path)

@@ -131,7 +131,7 @@ def test_packed_tables_and_columns_are_read(tmp_path, ending, pack):
         (gzip.compress(b"a", mtime=0), "is a gzip file, .* end in .gz"),
         (b"PK\x03\x04\x14", "is a zip file or an Office document. .*Export"),
         (b"\xd0\xcf\x11\xe0\xa1", "is an old Office document"),
-        (b"a" * 257 + b"ustar\0", "is a tar archive.* Unpack it first"),
+        (b"a" * 257 + b"ustar\0", "is a tar archive.* Extract it first"),
     ],
 )
 def test_a_table_in_another_format_is_called_by_its_name(

@@ -3,7 +3,7 @@
 import re
 
 from bert_keras.errors import InputError
-from bert_keras.file_forms import open_packed, packing_errors
+from bert_keras.file_forms import compression_errors, open_compressed
 from official_tasks.tasks.forms.text_files import require_file
 
 FASTTEXT = ".txt"  # ending of the files
@@ -13,7 +13,7 @@ _PREFIX = "__label__"
 def is_fasttext(path) -> bool:
     """Return True if a file begins with a label."""
     require_file(path)
-    with packing_errors(path), open_packed(path) as file:
+    with compression_errors(path), open_compressed(path) as file:
         return file.read(len(_PREFIX)) == _PREFIX.encode()
 
 

@@ -1,4 +1,4 @@
-"""Read tables: CSV, TSV and JSON (also packed), Parquet and data sets."""
+"""Read tables: CSV, TSV and JSON (also compressed), Parquet and data sets."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_keras.errors import InputError, collect_faults
-from bert_keras.file_forms import PACKED, split_ending
+from bert_keras.file_forms import COMPRESSED, split_ending
 from official_tasks.tasks.forms import argilla
 from official_tasks.tasks.forms.cells import ID, show_id, to_text
 from official_tasks.tasks.forms.class_folders import read_folder
@@ -154,9 +154,9 @@ def _find_kind(path):
         return kind
     advice = next((x for ends, x in _ADVICE.items() if kind in ends), "")
     raise InputError(
-        f"{path}: expected a file that ends in {', '.join(KINDS)} (packed: "
-        f"then {', '.join(PACKED)}) or .parquet, or a data set, tfds:NAME "
-        f"or hf:NAME, got {Path(path).name!r}{advice}"
+        f"{path}: expected a file that ends in {', '.join(KINDS)} (compressed: "
+        f"then {', '.join(COMPRESSED)}) or .parquet, or a data set, "
+        f"tfds:NAME or hf:NAME, got {Path(path).name!r}{advice}"
     )
 
 

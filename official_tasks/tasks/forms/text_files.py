@@ -1,4 +1,4 @@
-"""Open text files of a user in any encoding, also packed."""
+"""Open text files of a user in any encoding, also compressed."""
 
 import codecs
 import contextlib
@@ -16,13 +16,13 @@ from bert_keras.file_forms import (
     HEAD,
     Reader,
     bound_lines,
-    open_packed,
-    packing_errors,
+    compression_errors,
+    open_compressed,
     refuse_other_forms,
     split_ending,
 )
 
-BLOCK = 1 << 20  # bytes to decode at once
+CHUNK = 1 << 20  # bytes to decode at once
 # UTF-32's mark begins with that of UTF-16, so it comes first.
 MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -74,7 +74,7 @@ def open_text(path, dialect=None, notes=None, **arguments):
     only the first bytes are checked.
 
     Args:
-        path: a file, packed if it ends in .gz, .bz2, .xz or .zst; or "-".
+        path: a file, compressed if it ends in .gz, .bz2, .xz or .zst; or "-".
         dialect: `Dialect` of the file; None means UTF-8.
         notes: list that gets a note if the encoding is not the dialect's.
         **arguments: further arguments of `open`.
@@ -179,7 +179,7 @@ class _Mixed(Reader):
 def _open_bytes(path):
     if path == "-":
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    return open_packed(path)
+    return open_compressed(path)
 
 
 def _read_head(stream, is_pipe):
@@ -206,11 +206,11 @@ def _detect_encoding(stream, is_pipe):
         return "utf-8-sig", "it begins with a byte order mark"
     decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
     try:
-        while block := stream.read(BLOCK):
+        while chunk := stream.read(CHUNK):
             # UTF-16 has NUL in each ASCII letter.
-            if b"\0" in block:
+            if b"\0" in chunk:
                 return None, ""
-            is_ascii = decoder.decode(block).isascii() and is_ascii
+            is_ascii = decoder.decode(chunk).isascii() and is_ascii
         # A pipe's first bytes may end within a letter.
         decoder.decode(b"", final=not is_pipe)
     except UnicodeDecodeError:
@@ -279,14 +279,14 @@ def plain_errors(path, dialect=None):
         dialect: `Dialect` of a user's file; errors then suggest --encoding.
     """
     try:
-        with packing_errors(path):
+        with compression_errors(path):
             yield
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         encoding = dialect.encoding.removesuffix("-sig") if dialect else "utf-8"
         advice, where = "", f" at index {error.start}"
         if dialect:
-            # Text is decoded in blocks, and `start` is an index in the block,
+            # Text is decoded in chunks, and `start` is an index in the chunk,
             # not in the file.
             where = ""
             advice = "if it is a Windows file, give --encoding=cp1252, or "
@@ -311,7 +311,7 @@ def quote_fault(error):
 def read_text(path) -> str:
     """Return the text of a UTF-8 file without its byte order mark."""
     require_file(path)
-    with plain_errors(path), open_packed(path) as file:
+    with plain_errors(path), open_compressed(path) as file:
         content = file.read()
         refuse_other_forms(content[:HEAD], path)
         return content.decode("utf-8-sig")
