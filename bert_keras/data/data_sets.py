@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bert_keras import files
-from bert_keras.data.tfds_sets import open_tfds
 from bert_keras.errors import InputError, get_first_line, install_command
 
 PARQUET = ".parquet"
@@ -262,6 +261,8 @@ def _open(source, split):
     data_set = parse_data_set(source, split)
     if data_set.library == "hf":
         return _open_hf(data_set)
+    from bert_keras.data.tfds_sets import open_tfds
+
     return open_tfds(
         data_set.name, lambda available: _find_slices(data_set, available)
     )

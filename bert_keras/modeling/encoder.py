@@ -18,10 +18,10 @@ from bert_keras.modeling.attention import (
     attention_bias,
 )
 from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
     as_tensor,
     check_ids,
     list_argument_names,
-    name_inputs,
     refuse_list,
 )
 from bert_keras.modeling.model_methods import ModelMethods
@@ -280,7 +280,7 @@ class BertEncoder(ModelMethods, keras.Model):
             # Vectors at padding become copies of real tokens' vectors.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # Vectors of [CLS], C in the paper: (B, D), or (B, examples_per_row, D)
-        first = layers.first_tokens(states[-1], example_ids, examples_per_row)
+        first = first_tokens(states[-1], example_ids, examples_per_row)
         seed = None
         if self.pooler.lora_dropout:  # the pooler has no seed generator
             seed = self.transformer_layers[-1].draw_seed(training)
@@ -373,3 +373,57 @@ class BertEncoder(ModelMethods, keras.Model):
     def copy_structure(self, policy: Any) -> "BertEncoder":
         """Return a new encoder with the same arguments and another dtype."""
         return type(self)(**{**self.arguments(), "dtype": policy})
+
+
+def name_inputs(inputs):
+    """Return the checked inputs as a dict of int32 tensors (B, T) by name.
+
+    An array becomes `token_ids`. An optional input that is None stays None.
+    """
+    if not isinstance(inputs, dict):
+        inputs = {"token_ids": inputs}
+    # Without this check, an input with a misspelled name would be ignored.
+    unknown = sorted(set(inputs) - set(INPUT_NAMES))
+    if unknown or inputs.get("token_ids") is None:
+        raise InputError(
+            f"The inputs are named {sorted(inputs)}. Expected token_ids and, "
+            f"if needed, {', '.join(INPUT_NAMES[1:])}."
+        )
+    if inputs.get("example_ids") is not None and (
+        inputs.get("position_ids") is None
+    ):
+        raise InputError(
+            "The inputs have example_ids but no position_ids. Pass both, "
+            "because positions start at 0 in each example of a packed row."
+        )
+    inputs = {name: as_tensor(name, x) for name, x in inputs.items()}
+    for name, values in inputs.items():
+        if values is not None and len(values.shape) != 2:
+            raise InputError(
+                f"{name} has the shape {tuple(values.shape)}. Expected (B, T): "
+                "a batch of rows. BertEmbedder and BertChooser also read "
+                "(B, K, T); for other models, reshape the rows to (B * K, T)."
+            )
+    return inputs
+
+
+def first_tokens(sequence, example_ids=None, examples_per_row=None):
+    """Return the vector of each row's first token, (B, D).
+
+    With `examples_per_row`, E, return the vector of each example's first token,
+    (B, E, D).
+    """
+    if examples_per_row is None:
+        return sequence[:, 0]
+    if example_ids is None:
+        raise InputError(
+            f"examples_per_row is {examples_per_row}, but the inputs have no "
+            "example_ids. Pass the example_ids of the packed rows."
+        )
+    # (E, 1)
+    numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
+    # (B, 1, T) and (E, 1) to (B, E, T)
+    is_inside = ops.cast(example_ids, "int32")[:, None, :] == numbers
+    # (B, E), the first position of each example; 0 if there is no such example
+    first = ops.argmax(ops.cast(is_inside, "int32"), axis=-1)
+    return layers.gather_positions(sequence, first)  # (B, E, D)

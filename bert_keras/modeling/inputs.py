@@ -73,38 +73,6 @@ def _show(value):
     return f"{value['class_name']}({', '.join(arguments)})"
 
 
-def name_inputs(inputs):
-    """Return the checked inputs as a dict of int32 tensors (B, T) by name.
-
-    An array becomes `token_ids`. An optional input that is None stays None.
-    """
-    if not isinstance(inputs, dict):
-        inputs = {"token_ids": inputs}
-    # Without this check, an input with a misspelled name would be ignored.
-    unknown = sorted(set(inputs) - set(INPUT_NAMES))
-    if unknown or inputs.get("token_ids") is None:
-        raise InputError(
-            f"The inputs are named {sorted(inputs)}. Expected token_ids and, "
-            f"if needed, {', '.join(INPUT_NAMES[1:])}."
-        )
-    if inputs.get("example_ids") is not None and (
-        inputs.get("position_ids") is None
-    ):
-        raise InputError(
-            "The inputs have example_ids but no position_ids. Pass both, "
-            "because positions start at 0 in each example of a packed row."
-        )
-    inputs = {name: as_tensor(name, x) for name, x in inputs.items()}
-    for name, values in inputs.items():
-        if values is not None and len(values.shape) != 2:
-            raise InputError(
-                f"{name} has the shape {tuple(values.shape)}. Expected (B, T): "
-                "a batch of rows. BertEmbedder and BertChooser also read "
-                "(B, K, T); for other models, reshape the rows to (B * K, T)."
-            )
-    return inputs
-
-
 def refuse_labels(inputs):
     """Raise `InputError` if the inputs are a tuple of inputs and labels."""
     if isinstance(inputs, tuple) and inputs and isinstance(inputs[0], dict):

@@ -221,28 +221,6 @@ class Dropout(SeededLayer):
         return input_shape
 
 
-def first_tokens(sequence, example_ids=None, examples_per_row=None):
-    """Return the vector of each row's first token, (B, D).
-
-    With `examples_per_row`, E, return the vector of each example's first token,
-    (B, E, D).
-    """
-    if examples_per_row is None:
-        return sequence[:, 0]
-    if example_ids is None:
-        raise InputError(
-            f"examples_per_row is {examples_per_row}, but the inputs have no "
-            "example_ids. Pass the example_ids of the packed rows."
-        )
-    # (E, 1)
-    numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
-    # (B, 1, T) and (E, 1) to (B, E, T)
-    is_inside = ops.cast(example_ids, "int32")[:, None, :] == numbers
-    # (B, E), the first position of each example; 0 if there is no such example
-    first = ops.argmax(ops.cast(is_inside, "int32"), axis=-1)
-    return gather_positions(sequence, first)  # (B, E, D)
-
-
 def gather_positions(sequence, positions):
     """Return vectors of `sequence` (B, T, D) at `positions` (B, M).
 
