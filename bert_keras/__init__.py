@@ -183,9 +183,11 @@ def _register_classes():
 class _KerasWatch:
     """Import finder that registers the classes once Keras is imported.
 
-    `keras.models.load_model` finds only registered classes. Registration needs
-    Keras, whose import loads the backend for seconds, so `import bert_keras`
-    waits for the caller's own import of Keras. Python has no other hook for it.
+    `keras.models.load_model` finds only registered classes. Without this
+    finder, it fails after `import bert_keras, keras`, the order of isort:
+    "Could not locate class 'BertClassifier'". An import of Keras here would
+    make `import bert_keras` take 9 s in place of 0.01 s, because Keras imports
+    its backend. Python has no other hook for the import of another package.
     """
 
     def find_spec(self, name, path=None, target=None):
