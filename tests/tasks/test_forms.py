@@ -334,6 +334,21 @@ def test_rejected_rows_are_left_out_beside_rows_without_answer(tmp_path, kind):
     assert sum("1 row left out, with 'reject'" in x for x in found.notes) == 1
 
 
+def test_a_rejected_row_may_have_faults_and_its_columns_are_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [
+        ("a", "x", 1, "accept"),
+        (["b"], "y", 2, "reject"),
+        ("c", "y", 3, ""),
+    ]
+    keys = ("text", "label", "key", "answer")
+    lines = (json.dumps(dict(zip(keys, row, strict=True))) for row in rows)
+    path.write_text("\n".join(lines))
+    task = classify_task(str(path), str(path))
+    assert [row.text for row in task.read("dev")] == ["a", "c"]
+    assert task.source.read_columns("dev", ["key"]) == [["1"], ["3"]]
+
+
 def test_an_answer_of_another_kind_leaves_no_row_out(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [("a", "x", "accept"), ("b", "y", "reject"), ("c", "y", "not sure")]
