@@ -62,8 +62,8 @@ def write(folder, step, groups, metadata):
     Args:
         folder: path of the folder of all checkpoints.
         step: number of steps that the run has taken.
-        groups: dict of group name -> dict of tensor name -> NumPy array; each
-            group is written to a file.
+        groups: dict of group name -> dict of tensor name -> NumPy array or
+            Keras variable; each group is written to a file.
         metadata: dict of further fields of the manifest: "lines" (list of dict
             with "step"), "settings" (dict) and any others.
     """

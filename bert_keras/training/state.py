@@ -189,8 +189,12 @@ class TrainingState(keras.callbacks.Callback):
             _name_variables(self.model.metrics_variables)
         )
 
-    def save(self):
-        """Copy the state to host memory; a thread writes the copy."""
+    def save(self, copies=True):
+        """Copy the state to host memory; a thread writes the copy.
+
+        With `copies=False`, the thread copies one weight at a time. Then no
+        step may follow before `wait`.
+        """
         self._saved = self._count()
         # At the end of an epoch, `on_train_batch_end` has copied the metrics.
         # A later copy could hold the metrics of the validation.
@@ -204,10 +208,9 @@ class TrainingState(keras.callbacks.Callback):
         self.wait()
         if self.check is not None:
             self.check()
-        groups = {
-            group: _to_host(named)
-            for group, named in _collect_variables(self.model).items()
-        }
+        groups = _collect_variables(self.model)
+        if copies:
+            groups = {k: _to_host(named) for k, named in groups.items()}
         groups["metrics"] = self.progress.metrics
         metadata = {
             "lines": list(self.progress.lines),  # the next epoch adds a line
@@ -295,7 +298,7 @@ class TrainingState(keras.callbacks.Callback):
 
     def _end(self):
         if self._count() != self._saved:
-            self.save()
+            self.save(copies=False)
         self.wait()
         self.release_signals()
 

@@ -14,6 +14,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interrupts import EXIT_CODE
 from bert_keras.training import checkpoint
+from bert_keras.training import state as state_module
 from bert_keras.training.state import Preempted, TrainingState
 from tests.support import forks
 from tests.support.remote_folder import object_store
@@ -226,6 +227,23 @@ def test_a_save_waits_for_the_copy_to_host_memory_only(tmp_path, monkeypatch):
     fit(small_model(), state, steps=3, callbacks=[Release()])
     assert state.progress.step == 3
     assert in_time == [True, True]
+
+
+def test_the_last_save_copies_one_weight_at_a_time(tmp_path, monkeypatch):
+    copied = []
+    to_host = state_module._to_host
+
+    def count(named):
+        copied.append(len(named))
+        return to_host(named)
+
+    monkeypatch.setattr(state_module, "_to_host", count)
+    model = small_model()
+    fit(model, TrainingState(tmp_path, every=100), steps=3)
+    assert sum(copied) <= len(model.metrics_variables)
+    again = small_model(seed=5)
+    assert TrainingState(tmp_path).restore(again) == 3
+    assert_same_bits(again, model)
 
 
 def test_other_workers_read_count_and_write_nothing(trained, tmp_path):
