@@ -322,17 +322,18 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
             with keras.name_scope(self.name, caller=self):
                 self.build(trainable_variables)
         if any(gradient is not None for gradient in grads):
-            grads = self._clip_together(grads)
+            self._share_values(grads)
         try:
             super().apply(grads, trainable_variables)
         finally:
             # Tensors that stay here would keep their graph in memory.
             self._shared.values = None
 
-    def _clip_together(self, grads):
-        """Return clipped gradients, or zeros if their norm is not finite.
+    def _share_values(self, grads):
+        """Set the values of this step that all weights share.
 
-        Also set `gradient_norm` and `_shared.values`, and count skipped steps.
+        They follow from the global norm of the gradients. Also set
+        `gradient_norm`, and count skipped steps.
         """
         wide = [_at_least_float32(g) for g in grads if g is not None]
         if fused is not None:
@@ -353,26 +354,21 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
         # With the divisor 0, `divide_no_nan` returns 0, even for NaN.
         divisor = ops.where(finite, divisor, 0.0)
         self._shared.values = {
-            group: self._compute_shared_values(*group)
+            group: self._compute_shared_values(divisor, *group)
             for group in dict.fromkeys(self._groups)
         }
-        return [
-            None
-            if g is None
-            else ops.divide_no_nan(g, ops.cast(divisor, g.dtype))
-            for g in grads
-        ]
 
-    def _compute_shared_values(self, dtype, layer_rate):
+    def _compute_shared_values(self, divisor, dtype, layer_rate):
         """Return this step's values for weights with one dtype and rate factor.
 
         Args:
+            divisor: divisor that clips the gradients; 0 in a skipped step.
             dtype: dtype of the weights.
             layer_rate: factor on the learning rate.
 
         Returns:
-            dict of "rate" (the learning rate times `layer_rate`), "gains"
-            (1 - beta_1 and 1 - beta_2), and "powers" (beta_1 ** t and
+            dict of "divisor", "rate" (the learning rate times `layer_rate`),
+            "gains" (1 - beta_1 and 1 - beta_2), and "powers" (beta_1 ** t and
             beta_2 ** t). In a skipped step, the rate and the gains are 0. For
             the fused step, the dict of `adam_values` instead.
         """
@@ -384,6 +380,7 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
         step = ops.maximum(self.iterations - self.skipped_steps + 1, 1)
         step = ops.cast(step, dtype)
         values = {
+            "divisor": divisor,
             "rate": ops.cast(self.learning_rate, dtype) * layer_rate * is_taken,
             # Factors of the gradient and of its square in the new moments. In
             # a skipped step they are 0, so the moments stay the same.
@@ -402,11 +399,13 @@ class AdamW(ShowsArguments, SumsGradients, keras.optimizers.Optimizer):
         # already includes it and the layer's factor.
         values = self._shared.values[group]
         decay = self.decay if is_decayed else 0
-        gradient = ops.cast(gradient, variable.dtype)
         if self._can_fuse(group[0]):
             return fused.adam(
                 variable, m.value, v.value, gradient, values, bool(decay)
             )
+        divisor = ops.cast(values["divisor"], gradient.dtype)
+        gradient = ops.divide_no_nan(gradient, divisor)
+        gradient = ops.cast(gradient, variable.dtype)
         # Kingma and Ba 2015, algorithm 1. beta m + (1 - beta) g is written as
         # m + (1 - beta) (g - m), so a skipped step, with gain 0, adds 0.
         gain_1, gain_2 = values["gains"]

@@ -50,23 +50,26 @@ def sum_of_squares(tensors):
     return 2 * tf.reduce_sum(tf.stack([tf.nn.l2_loss(x) for x in tensors]))
 
 
-def adam_values(decay, epsilon, *, rate, gains, powers):
+def adam_values(decay, epsilon, *, divisor, rate, gains, powers):
     """Return the argument `values` of `adam` for this step.
 
     Args:
         decay: factor of the decoupled weight decay.
         epsilon: added to the square root of the bias-corrected second moment.
+        divisor: divisor of the gradient, or 0 in a skipped step.
         rate: learning rate of the weight's layer, or 0 in a skipped step.
         gains: 1 - beta_1 and 1 - beta_2, or zeros in a skipped step.
         powers: beta_1 ** t and beta_2 ** t, where t is the number of the step.
 
     Returns:
-        dict of the scalars "rate", "corrected" (the bias-corrected rate),
-        "decay_rate" and "epsilon", and of the pairs "betas" and "powers".
+        dict of the scalars "divisor", "rate", "corrected" (the bias-corrected
+        rate), "decay_rate" and "epsilon", and of the pairs "betas" and
+        "powers".
     """
     power_1, power_2 = powers
     root = tf.sqrt(1.0 - power_2)
     return {
+        "divisor": divisor,
         "rate": rate,
         # Kingma and Ba 2015, end of section 2: bias correction in the rate.
         "corrected": rate * root / (1.0 - power_1),
@@ -86,7 +89,7 @@ def adam(variable, m, v, gradient, values, is_decayed):
         variable: TensorFlow variable of the weight.
         m: variable of the first moment.
         v: variable of the second moment.
-        gradient: tensor of the weight's shape and dtype.
+        gradient: tensor of the weight's shape, before it is clipped.
         values: dict from `adam_values`, in the weight's dtype.
         is_decayed: True to apply weight decay.
     """
@@ -98,9 +101,12 @@ def adam(variable, m, v, gradient, values, is_decayed):
             m.handle,
             v.handle,
             gradient,
+            tf.cast(values["divisor"], gradient.dtype),
             tf.stack([corrected, decay_rate, *values["betas"], epsilon]),
         )
         return
+    divisor = tf.cast(values["divisor"], gradient.dtype)
+    gradient = tf.math.divide_no_nan(gradient, divisor)
     # The decay does not change the moments (Loshchilov and Hutter 2019).
     if is_decayed:
         variable.assign_sub(values["decay_rate"] * variable)
@@ -117,23 +123,25 @@ def adam(variable, m, v, gradient, values, is_decayed):
         beta1=values["betas"][0],
         beta2=values["betas"][1],
         epsilon=values["epsilon"],
-        grad=gradient,
+        grad=tf.cast(gradient, variable.dtype),
     )
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _adam_in_one_pass(weight, m, v, gradient, values):
+def _adam_in_one_pass(weight, m, v, gradient, divisor, values):
     """Take the step of `adam` in one pass, which XLA compiles for each shape.
 
     Args:
         weight: handle of the weight's variable.
         m: handle of the first moment's variable.
         v: handle of the second moment's variable.
-        gradient: tensor of the weight's shape and dtype.
-        values: (5,), values of `adam_values`: "corrected", "decay_rate", both
-            "betas", and "epsilon".
+        gradient: tensor of the weight's shape.
+        divisor: divisor of the gradient, in its dtype.
+        values: (5,) in the weight's dtype, from `adam_values`: "corrected",
+            "decay_rate", both "betas", and "epsilon".
     """
-    handles, dtype = (weight, m, v), gradient.dtype
+    handles, dtype = (weight, m, v), values.dtype
+    gradient = tf.cast(tf.math.divide_no_nan(gradient, divisor), dtype)
     rate, decay_rate, beta_1, beta_2, epsilon = tf.unstack(values)
     old, m, v = (
         tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
