@@ -7,8 +7,9 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels, layers
-from bert_keras.modeling.dropout import dropout
+from bert_keras.modeling.dropout import add_dropped, dropout
 from bert_keras.modeling.gradients import rematerialize
+from bert_keras.modeling.padding import AllTokens
 
 # The original adds this value to the scores of masked positions. Softmax then
 # gives them a probability of 0. float16 can represent the value.
@@ -72,8 +73,8 @@ class SelfAttention(layers.KeepsArguments):
         bias: float, added to the scores, broadcasts to (B, 1, T, S). If None,
             every token attends to every token.
         seed: int (2,), the dropout seed of this call; None: nothing is dropped.
-        tokens: `RealTokens` of the batch. If set, input and output contain only
-            the vectors of real tokens, (L, D).
+        tokens: `AllTokens` or `RealTokens` of the batch. If set, input and
+            output are matrices of the vectors of these tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
 
@@ -113,6 +114,10 @@ class SelfAttention(layers.KeepsArguments):
         tokens=None,
         attention_probabilities=False,
     ):
+        rows = None
+        if tokens is None:
+            tokens = rows = AllTokens(inputs, self.num_heads)
+            inputs = rows.flatten(inputs)  # (L, D)
         heads = self._project(inputs, tokens, seed)  # (B, N, T, H) each
         # The fused kernel has no dropout and returns no probabilities.
         drops = seed is not None and self.dropout
@@ -121,12 +126,10 @@ class SelfAttention(layers.KeepsArguments):
             context, probabilities = kernels.attend(*heads, bias), None
         else:
             context, probabilities = self._attend(*heads, bias, seed)
-        if tokens is None:
-            context = ops.transpose(context, (0, 2, 1, 3))  # (B, T, N, H)
-            context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
-        else:
-            context = tokens.merge_heads(context)  # (L, D)
+        context = tokens.merge_heads(context)  # (L, D)
         outputs = self.output_projection(context, seed=seed, site=6)
+        if rows is not None:
+            outputs = rows.put_in_rows(outputs)  # (B, T, D)
         return (outputs, probabilities) if attention_probabilities else outputs
 
     def _attend(self, query, key, value, bias, seed):
@@ -151,14 +154,7 @@ class SelfAttention(layers.KeepsArguments):
             for site, layer in enumerate((self.query, self.key, self.value), 3)
         )
         # Scale the query, not the scores. If T > H, the query has fewer values.
-        projected = query * self._scale, key, value
-        if tokens is not None:
-            return [tokens.split_heads(x) for x in projected]
-        batch, length, width = ops.shape(inputs)
-        # Pass all sizes, because TensorFlow cannot infer -1 for an empty batch.
-        heads = (batch, length, self.num_heads, width // self.num_heads)
-        split = [ops.reshape(x, heads) for x in projected]  # (B, T, N, H)
-        return [ops.transpose(x, (0, 2, 1, 3)) for x in split]  # (B, N, T, H)
+        return map(tokens.split_heads, (query * self._scale, key, value))
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
@@ -189,8 +185,8 @@ class TransformerLayer(layers.SeededLayer):
         inputs: float (B, T, D).
         bias: float, added to the scores of T queries and T keys. It broadcasts
             to (B, 1, T, T). None means 0.
-        tokens: `RealTokens` of the batch. If set, input and output contain only
-            the vectors of real tokens, (L, D).
+        tokens: `AllTokens` or `RealTokens` of the batch. If set, input and
+            output are matrices of the vectors of these tokens, (L, D).
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
         training: bool.
@@ -280,6 +276,10 @@ class TransformerLayer(layers.SeededLayer):
                 "Call the encoder with training=False, or make it without "
                 "rematerialize."
             )
+        rows = None
+        if tokens is None:
+            tokens = rows = AllTokens(inputs, self.num_heads)
+            inputs = rows.flatten(inputs)  # (L, D)
         layer = functools.partial(
             self._call_layer,
             bias=bias,
@@ -289,12 +289,19 @@ class TransformerLayer(layers.SeededLayer):
             attention_probabilities=attention_probabilities,
         )
         if self.rematerialize and training:
-            return rematerialize(layer, inputs, self.weights)
-        return layer(inputs)
+            outputs = rematerialize(layer, inputs, self.weights)
+        else:
+            outputs = layer(inputs)
+        if rows is None:
+            return outputs
+        if attention_probabilities:
+            x, probabilities = outputs
+            return rows.put_in_rows(x), probabilities
+        return rows.put_in_rows(outputs)  # (B, T, D)
 
     def _call_layer(self, inputs, seed, attention_probabilities, **arguments):
-        # Tensors are (B, T, D), or (L, D) if they hold only the real tokens.
-        # `self.attention` uses the dropout sites 0 and 3 to 6; see `dropout`.
+        # Tensors are (L, D). `self.attention` uses the dropout sites 0 and 3 to
+        # 6; see `dropout`.
         x = self.attention(
             inputs,
             seed=seed,
@@ -306,16 +313,16 @@ class TransformerLayer(layers.SeededLayer):
         # The norm follows the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, site=1))
         # Vaswani et al., section 3.3, but with GELU (the BERT paper, A.2).
-        y = self.intermediate(x, seed=seed, site=7)  # (B, T, intermediate_dim)
-        y = self.output_projection(y, seed=seed, site=8)  # (B, T, D)
+        y = self.intermediate(x, seed=seed, site=7)  # (L, intermediate_dim)
+        y = self.output_projection(y, seed=seed, site=8)  # (L, D)
         y = self.output_norm(self._sum(x, y, seed, site=2))
         return (y, probabilities) if attention_probabilities else y
 
     def _sum(self, residual, x, seed, site):
         """Apply dropout to `x` and add the residual, in float32."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        x = dropout(ops.cast(x, dtype), self.dropout, seed, site)
-        return ops.cast(residual, dtype) + x
+        tensors = ops.cast(residual, dtype), ops.cast(x, dtype)
+        return add_dropped(*tensors, self.dropout, seed, site)
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape

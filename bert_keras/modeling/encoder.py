@@ -25,7 +25,7 @@ from bert_keras.modeling.inputs import (
     refuse_list,
 )
 from bert_keras.modeling.model_methods import ModelMethods
-from bert_keras.modeling.padding import RealTokens
+from bert_keras.modeling.padding import AllTokens, RealTokens
 from bert_keras.modeling.sizes import DIMENSIONS, POOLER_ACTIVATIONS
 
 
@@ -256,12 +256,12 @@ class BertEncoder(ModelMethods, keras.Model):
             padding_mask,
             example_ids,
         )
-        tokens = None
         if padding_mask is not None and modes.current().skip_padding:
-            # Layers compute only the vectors of the L real tokens.
-            tokens = RealTokens(padding_mask, self.num_heads)
+            tokens: Any = RealTokens(padding_mask, self.num_heads)
+        else:
+            tokens = AllTokens(inputs["token_ids"], self.num_heads)
         x = self._call_embeddings(inputs, tokens, training)
-        states, probabilities = [x], []  # (B, T, D), or (L, D) of real tokens
+        states, probabilities = [x], []  # (L, D) of each layer's input
         for layer in self.transformer_layers:
             x = layer(
                 x,
@@ -276,9 +276,7 @@ class BertEncoder(ModelMethods, keras.Model):
             states.append(x)
         if not hidden_states:
             states = states[-1:]
-        if tokens is not None:
-            # Vectors at padding become copies of real tokens' vectors.
-            states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
+        states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # Vectors of [CLS], C in the paper: (B, D), or (B, examples_per_row, D)
         first = first_tokens(states[-1], example_ids, examples_per_row)
         seed = None
@@ -297,13 +295,14 @@ class BertEncoder(ModelMethods, keras.Model):
     def _call_embeddings(self, inputs, tokens, training):
         names = ("token_ids", "segment_ids", "position_ids")
         ids = {name: inputs.get(name) for name in names}  # (B, T) each
-        if tokens is not None:
-            ids = {  # (L,) each
-                name: x if x is None else tokens.select(x)
-                for name, x in ids.items()
-            }
-            if ids["position_ids"] is None:
-                ids["position_ids"] = tokens.position_ids()
+        if isinstance(tokens, AllTokens):
+            return tokens.flatten(self.embeddings(**ids, training=training))
+        ids = {  # (L,) each
+            name: x if x is None else tokens.select(x)
+            for name, x in ids.items()
+        }
+        if ids["position_ids"] is None:
+            ids["position_ids"] = tokens.position_ids()
         return self.embeddings(**ids, training=training)
 
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:

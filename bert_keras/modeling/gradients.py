@@ -70,9 +70,9 @@ def _record_in_graph(function, tensors):
     weakref.finalize(value.graph, gradient_registry._registry.pop, name, None)
     inputs = [value, *tensors]
     with value.graph.gradient_override_map({"IdentityN": name}):
-        outputs = tf.identity_n(inputs)
-    record.record_operation(name, outputs, inputs, gradients)
-    return outputs[0]
+        output = tf.identity_n(inputs)[0]
+    record.record_operation(name, [output], inputs, gradients)
+    return output
 
 
 def rematerialize(function, x, variables):

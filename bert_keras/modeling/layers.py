@@ -103,20 +103,22 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
                 "dropout rates are 0. Set the encoder's dropout or "
                 "`attention_dropout` above 0, or LoRA's dropout to 0."
             )
-        *lead, width = ops.shape(inputs)
-        # Pooled vectors (B, D) and real tokens (L, D) are matrices already.
-        x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
+        # Pooled vectors (B, D) and tokens (L, D) are matrices already.
+        is_matrix = len(inputs.shape) == 2
+        x = inputs if is_matrix else ops.reshape(inputs, (-1, inputs.shape[-1]))
         dropped = dropout(x, self.lora_dropout, seed, site)
         # `kernel` includes LoRA's matrices, so x @ kernel applies them to x. To
         # apply them to `dropped` instead, add LoRA's output for `dropped - x`.
         change = None if dropped is x else self._multiply_lora(dropped - x)
-        x = ops.matmul(x, self.kernel)  # (B T, units)
+        x = ops.matmul(x, self.kernel)  # (L, units)
         if change is not None:
             x = x + change
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
+        if is_matrix:
+            return x
         # (B, T, units)
-        return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
+        return ops.reshape(x, (*ops.shape(inputs)[:-1], self.units))
 
     def quantized_call(self, *args, seed=None, site=0, **kwargs):
         # int8 weights are not trained, so they need no dropout.

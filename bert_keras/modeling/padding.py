@@ -1,8 +1,45 @@
-"""Computation on the real tokens of a batch, without its padding."""
+"""Which of a batch's B T positions the layers of an encoder compute.
+
+The layers read and write matrices (L, D): a vector for each of L tokens. Only
+attention needs rows.
+"""
 
 from keras import ops
 
 from bert_keras.modeling.kernels import gather
+
+
+class AllTokens:
+    """All positions of a batch, L = B T. All layers use the same instance.
+
+    Args:
+        x: tensor (B, T) or (B, T, D).
+        num_heads: number of attention heads, N.
+    """
+
+    def __init__(self, x, num_heads):
+        self.batch, self.length = ops.shape(x)[:2]
+        self.num_heads = num_heads
+
+    def flatten(self, x):
+        """Return the vectors of `x` (B, T, D) as a matrix (L, D)."""
+        return ops.reshape(x, (-1, x.shape[-1]))
+
+    def put_in_rows(self, x):
+        """Put vectors (L, D) in their rows, (B, T, D)."""
+        # Pass all sizes: TensorFlow cannot infer -1 for an empty batch.
+        return ops.reshape(x, (self.batch, self.length, x.shape[-1]))
+
+    def split_heads(self, x):
+        """Split vectors (L, D) into heads (B, N, T, H)."""
+        width = x.shape[-1] // self.num_heads
+        shape = (self.batch, self.length, self.num_heads, width)
+        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
+
+    def merge_heads(self, x):
+        """Merge heads (B, N, T, H) into vectors (L, D)."""
+        width = self.num_heads * x.shape[-1]
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, width))
 
 
 class RealTokens:
