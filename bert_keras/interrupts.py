@@ -14,8 +14,10 @@ ONE_REQUEST = 0.3
 class Stopped(SystemExit):
     """Raised after a request to stop, with exit code 75."""
 
+    exit_code = EXIT_CODE
+
     def __init__(self, message="Stopped. Run the same command again."):
-        super().__init__(EXIT_CODE)
+        super().__init__(self.exit_code)
         self.message = message
 
     def __str__(self):
@@ -29,16 +31,14 @@ class StopRequest:
     ends the process. A signal that the process ignores stays ignored. For
     example, a background job of a shell script ignores SIGINT.
 
-    Args:
-        act: function without arguments, called at the first signal.
-
     Attributes:
+        act: function without arguments, called at the first signal.
         is_set: True after the first signal.
     """
 
     def __init__(self, act=lambda: None):
         self.is_set = False
-        self._act = act
+        self.act = act
         self._first = 0.0
         self._before = {}
 
@@ -58,7 +58,7 @@ class StopRequest:
         now = time.monotonic()
         if not self.is_set:
             self.is_set, self._first = True, now
-            self._act()
+            self.act()
         elif now - self._first > ONE_REQUEST:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

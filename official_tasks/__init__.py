@@ -4,6 +4,6 @@ from official_tasks import stopping
 
 # Do this before a script's imports: they take seconds, and loggers keep the
 # standard error of this moment.
-if stopping.is_program():
+if stopping.is_script():
     stopping.open_streams()
     stopping.install()

@@ -34,7 +34,7 @@ from bert_keras.files import (
 )
 from bert_keras.json_files import without_nan, write_json
 from bert_keras.run_folder import find_changed
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import Condition, option
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
@@ -324,4 +324,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -34,7 +34,7 @@ cores, and about 40 minutes for BERT base.
 import dataclasses
 
 from bert_keras.errors import InputError, format_count
-from official_tasks import options, script
+from official_tasks import cli, options
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.options import Condition, option
 from official_tasks.tasks import registry
@@ -195,4 +195,4 @@ def _train(values) -> dict:
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

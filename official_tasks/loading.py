@@ -1,16 +1,17 @@
-"""Hides four lines that TensorFlow prints while it starts without a GPU.
+"""Prepares the import of TensorFlow: fast, and with fewer messages.
 
-The variable TF_CPP_MIN_LOG_LEVEL cannot hide three of these lines, because
-TensorFlow 2.21 writes them before it reads the variable. This module filters
-the lines, unless the machine has an accelerator or the variable is 0. If the
-variable is not set, this module sets the variable to 1.
+The variable TF_CPP_MIN_LOG_LEVEL cannot hide three of the lines in `HIDDEN`,
+because TensorFlow 2.21 writes them before it reads the variable.
 """
 
+import atexit
 import contextlib
+import gc
 import glob
 import importlib.abc
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 
@@ -31,13 +32,21 @@ HIDDEN = (
 )
 
 
-def set_log_level():
-    """Hide the lines in `HIDDEN`, and TensorFlow's messages below warnings.
+def prepare():
+    """Prepare this process for the import of TensorFlow, if it follows.
 
-    If TF_CPP_MIN_LOG_LEVEL is already set, its value is kept. The lines in
-    `HIDDEN` are shown if the value is 0, the machine has an accelerator, or
-    TensorFlow is already imported.
+    TensorFlow's messages below warnings are hidden, unless TF_CPP_MIN_LOG_LEVEL
+    is set. The lines in `HIDDEN` are hidden too, unless this variable is 0, the
+    machine has an accelerator, or TensorFlow is already imported.
     """
+    # By default, Python's garbage collector searches TensorFlow's objects for
+    # 2 s during the import and 2 s at the exit, and finds no garbage.
+    gc.set_threshold(20_000)
+    atexit.register(gc.freeze)
+    if platform.machine() in ("x86_64", "AMD64"):
+        # On processors that have only AVX2, TensorFlow turns oneDNN off,
+        # although oneDNN is faster there too (docs/benchmarks.md).
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
     if not (has_device or level == "0" or "tensorflow" in sys.modules):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.training import DISTRIBUTIONS
 
@@ -212,6 +213,26 @@ class CorpusOptions:
     )
 
 
+def load_tokenizer(values):
+    """Return the `WordPieceTokenizer` that --vocabulary names.
+
+    --vocabulary is a file, a model folder or the name of weights. --lowercase
+    must not contradict the vocabulary's settings. --strip_accents overrides the
+    setting of a folder or of weights, but must equal a setting stored next to a
+    vocabulary file.
+    """
+    from bert_keras import WordPieceTokenizer
+
+    source, names = values.vocabulary, ("lowercase", "strip_accents")
+    chosen = {name: getattr(values, name) for name in names}
+    if files.is_file(source) or source.endswith(".txt"):
+        return WordPieceTokenizer(source, **chosen)
+    chosen = {k: v for k, v in chosen.items() if v is not None}
+    return WordPieceTokenizer.from_preset(
+        source, keep_special_tokens=False, **chosen
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoOptions:
     """The options of a script without flags."""
@@ -259,8 +280,9 @@ def define_flags(cls, values=flags.FLAGS):
 
 
 def _define_flag(name, option, values):
-    is_required = option.default is dataclasses.MISSING
-    default = None if is_required else option.default
+    default = option.default
+    if default is dataclasses.MISSING:
+        default = None  # `check_conditions` refuses it
     if option.is_list and default is not None:
         default = list(map(str, default))
     if option.choices:
@@ -279,8 +301,6 @@ def _define_flag(name, option, values):
         if option.is_repeated:
             define = flags.DEFINE_multi_string
         define(name, default, option.help, flag_values=values)
-    if is_required:
-        flags.mark_flag_as_required(name, values)
     if option.expected:
         # `--help` prints this text. absl shares parsers between flags.
         values[name].parser = copy.copy(values[name].parser)
@@ -332,7 +352,13 @@ def check(options):
 
 
 def check_conditions(cls, values):
-    """Raise InputError if a changed flag has no effect; see `Condition`."""
+    """Raise InputError if a flag is missing, or changed without an effect.
+
+    See `Condition`.
+    """
+    for name, option in list_options(cls).items():
+        if option.default is dataclasses.MISSING and values[name].value is None:
+            raise InputError(f"--{name} is missing (see --help)")
     conditions = [
         condition
         for base in reversed(cls.__mro__)

@@ -43,7 +43,7 @@ import functools
 from bert_keras import files
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.errors import InputError, format_count
-from official_tasks import options, progress, script, stopping
+from official_tasks import cli, options, progress, stopping
 from official_tasks.engine import prediction
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.answers import Answers
@@ -220,18 +220,12 @@ def _answer(values):
     printed = len(notes)
     counts = answers.write(rows, values.output, values.overwrite, separator)
     progress.show_devices()
-    try:
-        with (
-            contextlib.closing(counts),
-            progress.bar(f"Answers of {name}", rows.total) as update,
-        ):
-            for done in counts:
-                update(done)
-    except BrokenPipeError:
-        if values.output != "-":
-            raise
-        script.drop_output()  # the pipe's reader, such as `head`, has ended
-        return
+    with (
+        contextlib.closing(counts),
+        progress.bar(f"Answers of {name}", rows.total) as update,
+    ):
+        for done in counts:
+            update(done)
     if rows.total is None:  # a pipe or a data set was first read just now
         progress.print_notes(notes[printed:])
     message = format_count(answers.rows, "row")
@@ -269,4 +263,4 @@ def _read_file(wanted, ids, path):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -25,7 +25,7 @@ import dataclasses
 import functools
 
 from bert_keras.errors import InputError
-from official_tasks import options, script
+from official_tasks import cli, options
 from official_tasks.options import Condition, option
 from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.runner import run
@@ -132,4 +132,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

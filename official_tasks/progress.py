@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.text import Text
 
 from bert_keras.errors import format_count
-from official_tasks import script, stopping
+from official_tasks import cli, stopping
 
 
 class _Console(Console):
@@ -84,7 +84,7 @@ def print_version(folder, served):
 def print_notes(notes):
     """Print each note once. In a script, flags replace argument names."""
     for note in dict.fromkeys(notes):
-        console.print(f"note: {script.with_flags(note)}", soft_wrap=True)
+        console.print(f"note: {cli.with_flags(note)}", soft_wrap=True)
 
 
 @contextmanager

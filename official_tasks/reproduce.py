@@ -32,7 +32,7 @@ from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.modeling.recipes import RECIPES
 from bert_keras.run_folder import STAGES
-from official_tasks import script
+from official_tasks import cli
 from official_tasks.options import option, split_words
 
 
@@ -412,9 +412,9 @@ def main(values):
         if not values.dry_run:
             # For a finished run, the command only checks settings and files.
             try:
-                script.run_module(words)
+                cli.run_module(words)
             except SystemExit as error:
-                if error.code != script.FAILED_RUN:
+                if error.code != cli.FAILED_RUN:
                     raise
     if not values.dry_run:
         text = format_table(values, runs)
@@ -424,4 +424,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

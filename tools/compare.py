@@ -30,7 +30,7 @@ import numpy as np
 from bert_keras import json_files
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
-from official_tasks import progress, script
+from official_tasks import cli, progress
 from official_tasks.options import option
 from official_tasks.tasks.forms.text_files import make_dialect
 
@@ -339,4 +339,4 @@ def score_labels(cases, column):
 
 
 if __name__ == "__main__":
-    script.start(main, Options, arguments=("OLD.jsonl", "FOLDER"))
+    cli.start(main, Options, arguments=("OLD.jsonl", "FOLDER"))

@@ -25,8 +25,9 @@ import official_tasks  # noqa: F401  import first, because it handles Ctrl-C
 # isort: split
 import dataclasses
 
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import option
+from official_tasks.outputs import prepare_output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Options:
 def main(values):
     from bert_keras.interop.convert import convert
 
-    script.prepare_output(values, is_folder=True, inputs=("source",))
+    prepare_output(values, values.source, is_folder=True)
     done = convert(
         values.source, values.output, values.lowercase, values.overwrite
     )
@@ -59,4 +60,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

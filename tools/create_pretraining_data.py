@@ -37,9 +37,9 @@ from bert_keras.data.corpus import (
 )
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import Condition, option
-from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.outputs import refuse_input_as_output
 from official_tasks.pretraining.settings import ExampleOptions
 
 # Below this number of documents, the split by hash may hold out fewer than two.
@@ -136,7 +136,7 @@ def main(values):
             )
     rules = dataclasses.asdict(options.read(RuleOptions, values))
     share = _choose_share(values)
-    tokenizer = script.load_tokenizer(values)
+    tokenizer = options.load_tokenizer(values)
     from bert_keras.data.pretraining_data import BuildOptions
 
     build = BuildOptions(
@@ -225,4 +225,4 @@ def _create_here(values, tokenizer, build):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

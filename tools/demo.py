@@ -27,7 +27,7 @@ import numpy as np
 
 from bert_keras import files, json_files
 from bert_keras.data.corpus import held_out
-from official_tasks import commands, progress, script
+from official_tasks import cli, progress
 from official_tasks.documentation import read_documentation
 from official_tasks.loading import LEVEL
 from official_tasks.options import option
@@ -128,12 +128,12 @@ def list_stages(folder):
 def main(values):
     folder = os.path.relpath(values.output)
     os.makedirs(folder, exist_ok=True)
-    # `script.start` sets 1 by default. With 3, TensorFlow also hides its errors
+    # `cli.start` sets 1 by default. With 3, TensorFlow also hides its errors
     # about oneDNN, which are harmless; errors that matter are exceptions.
     if os.environ.get(LEVEL) == "1":
         os.environ[LEVEL] = "3"
     write_inputs(folder)
-    modules = commands.find_commands()
+    modules = cli.find_commands()
     for name, words, last in list_stages(shlex.quote(folder)):
         if last and files.exists(os.path.join(folder, last)):
             continue
@@ -142,7 +142,7 @@ def main(values):
         command = f"bert-keras {name} {shlex.join(words)}"
         progress.console.print(command, soft_wrap=True)
         module, _ = modules[name]
-        script.run_module([module, *words])
+        cli.run_module([module, *words])
     program = "bert-keras"
     if not shutil.which(program):  # `make demo` installs it in .venv
         program = os.path.join(os.path.dirname(sys.executable), program)
@@ -264,4 +264,4 @@ def _list_next(program, folder):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -34,7 +34,7 @@ import warnings
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.files import split_paths
-from official_tasks import options, script
+from official_tasks import cli, options
 from official_tasks.options import Condition, option
 
 _saved_model = functools.partial(option, group="SavedModel")
@@ -252,4 +252,4 @@ def convert(models, preprocess, values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

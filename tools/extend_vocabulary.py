@@ -30,8 +30,9 @@ from bert_keras.text.vocabulary import (
     shares_settings,
     write_with_settings,
 )
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import option
+from official_tasks.outputs import prepare_output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,9 +70,9 @@ def _check_settings(values, settings):
 
 
 def main(values):
-    script.prepare_output(values, inputs=("input", "vocabulary"))
+    prepare_output(values, values.input, values.vocabulary)
     progress.note_unread(values.input)
-    tokenizer = script.load_tokenizer(values)
+    tokenizer = options.load_tokenizer(values)
     settings = tokenizer.lowercase, tokenizer.strip_accents
     _check_settings(values, settings)
     words = extension.domain_words(
@@ -95,4 +96,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -40,7 +40,7 @@ from bert_keras.data.data_sets import column_rows, is_data_set
 from bert_keras.errors import InputError, format_count
 from bert_keras.file_forms import bound_lines
 from bert_keras.modeling.recipes import find_recipe
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.engine.features import (
     PER,
     Extractor,
@@ -240,4 +240,4 @@ def _extract_with_beam(values, paths, read, make, settings):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -33,8 +33,9 @@ import dataclasses
 import numpy as np
 
 from bert_keras.errors import InputError, format_count
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import list_options, option
+from official_tasks.outputs import prepare_output
 from official_tasks.tasks import embedding
 from official_tasks.tasks.base import Examples
 from official_tasks.tasks.forms.delimited import write_csv
@@ -99,8 +100,8 @@ class Options:
 def main(values):
     from official_tasks.engine.models import load_trained
 
-    inputs = ("train", "queries", "passages", "model")
-    script.prepare_output(values, inputs=inputs)
+    inputs = values.train, values.queries, values.passages, values.model
+    prepare_output(values, *inputs)
     if not values.output.endswith(".csv"):
         raise InputError(f"--output={values.output}: expected a .csv file")
     columns = {name: getattr(values, name) for name in COLUMNS}
@@ -230,4 +231,4 @@ def _rows(texts, passages):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -23,9 +23,10 @@ import bert_keras
 from bert_keras import json_files
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.files import split_paths
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.options import Condition, option
+from official_tasks.outputs import prepare_output
 from official_tasks.pretraining.settings import Settings
 
 # Settings that the card lists. Paths mean nothing on another machine.
@@ -71,7 +72,7 @@ def main(values):
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.opening import open_checkpoint
 
-    script.prepare_output(values, is_folder=True, inputs=("model",))
+    prepare_output(values, values.model, is_folder=True)
     checkpoint = open_checkpoint(values.model)
     model = model_class(checkpoint).from_preset(checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(checkpoint)
@@ -184,4 +185,4 @@ def _table(columns, rows):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

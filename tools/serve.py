@@ -28,7 +28,7 @@ import signal
 import socket
 
 from bert_keras.errors import InputError
-from official_tasks import progress, script
+from official_tasks import cli, progress
 from official_tasks.options import option
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -210,4 +210,4 @@ def _read_idle_state(connection):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

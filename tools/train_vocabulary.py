@@ -36,8 +36,9 @@ from bert_keras.text.vocabulary import (
     shares_settings,
     write_with_settings,
 )
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import Condition, option
+from official_tasks.outputs import prepare_output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class Options(options.CorpusOptions):
 
 
 def main(values):
-    script.prepare_output(values)
+    prepare_output(values, values.input)
     progress.note_unread(values.input)
     lowercase, strip = values.lowercase, values.strip_accents
     # Vocabularies in one folder share a settings file, so settings must agree.
@@ -119,4 +120,4 @@ def _count_words(values, lowercase, strip_accents):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

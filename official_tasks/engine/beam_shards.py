@@ -11,7 +11,7 @@ from bert_keras.data.beam import import_beam, open_pipeline
 from bert_keras.errors import InputError, format_count
 from bert_keras.json_files import json_hash
 from official_tasks.engine.parts import FINISHED, FIX, open_run
-from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.outputs import refuse_input_as_output
 
 _PART = re.compile(r"\d{6,}-part-\d{6,}-[0-9a-f]{12}")
 WRITTEN = "shards"  # stage of the run: all shards are in its folder

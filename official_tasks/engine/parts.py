@@ -10,7 +10,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import SETTINGS, STAGES, RunFolder
-from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.outputs import refuse_input_as_output
 
 FINISHED = "output"  # the stage of the run that makes the output
 _NAME = re.compile(r"(\d{6,})-([0-9a-f]{12})-([0-9a-f]{12})")

@@ -16,7 +16,7 @@ from official_tasks import progress
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.batches import prediction_batches, row_lengths
 from official_tasks.engine.models import load_trained
-from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.outputs import refuse_input_as_output
 from official_tasks.tasks import own_data
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.forms.cells import ID

@@ -9,7 +9,7 @@ from bert_keras.errors import InputError
 from bert_keras.training import loop, not_finite
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
-from official_tasks import progress, script
+from official_tasks import cli, progress
 
 HISTORY = "metrics.jsonl"
 BAR_EVERY = 1.0  # seconds between bar updates; an update waits for the loss
@@ -23,7 +23,7 @@ class DivergedError(InputError):
     The same settings and files would give the same result.
     """
 
-    exit_code = script.FAILED_RUN
+    exit_code = cli.FAILED_RUN
 
 
 def training_state(folder, strategy, every, **options):

@@ -18,12 +18,13 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 from bert_keras.serving.load import load_saved_model
-from official_tasks import predict, progress, script
+from official_tasks import predict, progress
 from official_tasks.engine import parts as parts_module
 from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers, _as_json, _find_best
 from official_tasks.engine.prediction import find_id, read_inputs
 from official_tasks.engine.training import Meter
+from official_tasks.outputs import prepare_output
 from official_tasks.tasks.forms.text_files import make_dialect
 from tests.support.run_script import call_script, run_script
 from tools.compare import compare, read_records
@@ -774,7 +775,7 @@ def test_no_input_is_a_file_that_the_command_writes(
         train=f"{tmp_path}/a.csv, {tmp_path}/b.csv",
     )
     with pytest.raises(InputError, match="is an input"):
-        script.prepare_output(values, inputs=("train", "model"))
+        prepare_output(values, values.train, None)
 
 
 def test_a_log_file_gets_a_line_now_and_then(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from official_tasks import reproduce, script
+from official_tasks import cli, reproduce
 from official_tasks.pretraining.settings import (
     SIZE_FIELDS,
     Settings,
@@ -168,7 +168,7 @@ def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
     def read_rows():
         return (tmp_path / "table4.md").read_text().splitlines()[4:]
 
-    monkeypatch.setattr(reproduce.script, "run_module", run)
+    monkeypatch.setattr(reproduce.cli, "run_module", run)
     given = values("4", output=str(tmp_path))
     reproduce.main(given)
     # The runs score 0.5 and 0.9 for base, 0.7 and 0.8 for large. The columns
@@ -192,16 +192,16 @@ def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
 
     def fail(words):
         if f"--output={path.parent}" in words:
-            raise SystemExit(script.FAILED_RUN)
+            raise SystemExit(cli.FAILED_RUN)
 
-    monkeypatch.setattr(reproduce.script, "run_module", fail)
+    monkeypatch.setattr(reproduce.cli, "run_module", fail)
     reproduce.main(given)
     assert read_rows()[0] == "| base | 81.6 | failed |"
 
 
 def test_the_code_of_a_command_that_failed_is_kept():
     with pytest.raises(SystemExit) as ended:
-        reproduce.script.run_module(["official_tasks.pretrain", "--no_flag"])
+        reproduce.cli.run_module(["official_tasks.pretrain", "--no_flag"])
     assert ended.value.code == 2
 
 

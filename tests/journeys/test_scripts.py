@@ -183,24 +183,27 @@ def test_by_default_two_of_few_documents_are_held_out(tmp_path):
 
 SAYS_ITS_PATHS = """
 import dataclasses
-from official_tasks import script
+from official_tasks import cli
 from official_tasks.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    output: str = option("~/runs", "")
+    output: str = option("", "")
     inputs: tuple[str, ...] = option((), "")
 
-script.start(lambda values: print(values.output, *values.inputs), Options)
+cli.start(lambda values: print(values.output, *values.inputs), Options)
 """
 
 
 def test_a_path_below_the_home_folder_is_found_there(tmp_path):
     (tmp_path / "says.py").write_text(SAYS_ITS_PATHS)
+    (tmp_path / "flags.txt").write_text("--output=~/e")
     home = os.path.expanduser("~")
     for words, expected in (
         (["--output=~/a b"], [f"{home}/a b"]),
-        (["--inputs=~/a,b,~c"], [f"{home}/runs", f"{home}/a", "b", "~c"]),
+        (["--output", "~/a"], [f"{home}/a"]),
+        (["--inputs=~/a,b,~c,~/d"], [f"{home}/a", "b", "~c", f"{home}/d"]),
+        (["--flagfile=flags.txt"], [f"{home}/e"]),
     ):
         done = call_script("says.py", *words, folder=tmp_path)
         assert done.stdout.strip() == " ".join(expected), done.stderr

@@ -10,7 +10,7 @@ from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.saving import save_model
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from official_tasks import progress, script
+from official_tasks import cli, progress
 from tests.support.run_script import ROOT, run_script
 from tests.support.script_flags import parse_flags
 from tests.support.served_samples import (
@@ -179,7 +179,7 @@ def test_a_message_names_the_flag_and_not_the_argument(
     parsed, monkeypatch, capsys
 ):
     found = parsed()
-    monkeypatch.setattr(script.flags, "FLAGS", found)
+    monkeypatch.setattr(cli.flags, "FLAGS", found)
     for told, shown in (
         ("with `verify=False` to", "with --noverify to"),
         ("with `allow_untrained=True`.", "with --allow_untrained."),
@@ -194,7 +194,7 @@ def test_a_message_names_the_flag_and_not_the_argument(
         ("format is a class", "format is a class"),
         ("a/long_text has top_k=3", "a/long_text has top_k=3"),
     ):
-        assert script.with_flags(told) == shown
+        assert cli.with_flags(told) == shown
     capsys.readouterr()
     progress.print_notes(["with `top_k=3` of %s, use `dtype='int8'`", "b", "b"])
     assert capsys.readouterr().out == (

@@ -21,7 +21,7 @@ def reached(seconds=60):
     while time.monotonic() < end:
         time.sleep(0.01)
 stage = sys.argv.pop()
-from official_tasks import script, stopping
+from official_tasks import cli, stopping
 stopping.install()
 if stage == "import":
     reached()
@@ -83,12 +83,12 @@ print("reached", flush=True)
 time.sleep(60)
 ''')
         os.environ["PYTHONPATH"] += os.pathsep + os.getcwd()
-        script.run_module(["saving"])
+        cli.run_module(["saving"])
     elif stage == "ended":
         import atexit
         atexit.register(reached)
 
-script.start(main)
+cli.start(main)
 """
 
 
@@ -128,7 +128,7 @@ def test_a_signal_at_any_stage_gives_one_line_and_75(stage, number, tmp_path):
 TOOLS = [
     path
     for path in sorted((ROOT / "tools").rglob("*.py"))
-    if "script.start(" in path.read_text("utf-8")
+    if "cli.start(" in path.read_text("utf-8")
 ]
 
 
@@ -232,12 +232,12 @@ def test_an_ignored_signal_stays_ignored(tmp_path):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_scripts_outlive_the_reader_of_their_output(unbuffered, tmp_path):
     program = (
-        "from official_tasks import script, progress\n"
+        "from official_tasks import cli, progress\n"
         "def main(values):\n"
         "    for i in range(9999): progress.console.print('line', i)\n"
         "    print('text', flush=True)\n"
         "    open('result', 'w').write('whole')\n"
-        "script.start(main)\n"
+        "cli.start(main)\n"
     )
     (tmp_path / "s.py").write_text(program)
     done = subprocess.run(

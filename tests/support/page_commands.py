@@ -65,7 +65,7 @@ def small_commands(page, smaller):
 def flags_of(*script):
     """Return the names of a script's flags, and "no" + name of booleans."""
     with (
-        mock.patch("official_tasks.script.start") as start,
+        mock.patch("official_tasks.cli.start") as start,
         warnings.catch_warnings(),
     ):
         # runpy warns if a test has imported the script as a module before.

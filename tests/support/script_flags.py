@@ -6,7 +6,7 @@ from official_tasks import options
 
 
 def parse_flags(cls, command):
-    """Return a command line's flag values, checked as in `script.start`."""
+    """Return a command line's flag values, checked as in `cli.start`."""
     values = flags.FlagValues()
     options.define_flags(cls, values)
     values(["script", *command])

@@ -21,7 +21,7 @@ from bert_keras.text.vocabulary import (
     write_with_settings,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
-from official_tasks import script
+from official_tasks import options
 from tests.support import tiny
 from tests.support.script_flags import parse_flags
 from tests.support.strange_strings import strange_strings
@@ -88,7 +88,7 @@ def test_all_that_read_a_vocabulary_follow_its_settings(
     assert settings_of(tmp_path / "b") == (True, False)
     data = "--input=text.txt --vocabulary=b/vocab.txt --output=data"
     values = parse_flags(create_pretraining_data.Options, data.split())
-    assert script.load_tokenizer(values).strip_accents is False
+    assert options.load_tokenizer(values).strip_accents is False
     with pytest.raises(InputError, match="strip_accents=True.? contradicts"):
         run(create_pretraining_data, f"{data} --strip_accents")
     with pytest.raises(InputError, match="lowercase=False` contradicts"):

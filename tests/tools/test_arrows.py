@@ -146,7 +146,7 @@ def test_nothing_imports_a_script_but_the_demo_and_the_tests():
     scripts = {
         f"official_tasks.{path.stem}"
         for path in (ROOT / "official_tasks").glob("*.py")
-        if "script.start(main" in path.read_text(encoding="utf-8")
+        if "\n    cli.start(main" in path.read_text(encoding="utf-8")
     }
     wrong = [
         (path.name, module)

@@ -11,6 +11,7 @@ from bert_keras.data import beam
 from bert_keras.data.corpus import Reading
 from bert_keras.modeling.recipes import find_recipe
 from official_tasks import (
+    cli,
     evaluate,
     finetune,
     options,
@@ -18,9 +19,7 @@ from official_tasks import (
     pretrain,
     progress,
     reproduce,
-    script,
 )
-from official_tasks.commands import find_commands
 from official_tasks.engine import (
     beam_answers,
     beam_features,
@@ -365,7 +364,7 @@ def parse(script, **values):
 
 def test_the_table_has_every_script():
     names = {script.__name__.split(".")[-1] for script in OPTIONS}
-    assert names == find_commands().keys()
+    assert names == cli.find_commands().keys()
 
 
 @pytest.fixture
@@ -767,7 +766,7 @@ def test_every_option_of_reproduce_reaches_the_commands(
     reproduce.main(parse(reproduce, **given))
     printed = capsys.readouterr().out.splitlines()
     ran = []
-    monkeypatch.setattr(script, "run_module", ran.append)
+    monkeypatch.setattr(cli, "run_module", ran.append)
     given["dry_run"] = False
     (tmp_path / "o").mkdir()
     reproduce.main(parse(reproduce, **given))
@@ -809,13 +808,13 @@ def test_every_option_of_create_pretraining_data_reaches_the_build(
         names = ("vocabulary", "lowercase", "strip_accents")
         return tuple(getattr(values, name) for name in names)
 
-    monkeypatch.setattr(script, "load_tokenizer", tokenizer)
+    monkeypatch.setattr(options, "load_tokenizer", tokenizer)
     monkeypatch.setattr(
         create_pretraining_data, "read_documents", lambda *words: words
     )
     reading = Reading("lines", "t", False)
     rules = SamplingRules(18, 5, 0.4, 0.2, (60.0, 30.0, 10.0), True, True)
-    options = ("lines", True, rules, 11, 3)
+    settings = ("lines", True, rules, 11, 3)
     read = ("v.txt", False, False)
 
     def run(without):
@@ -826,12 +825,12 @@ def test_every_option_of_create_pretraining_data_reaches_the_build(
 
     made = record(pretraining_data, "create_pretraining_data")
     run(("beam", "held_out_share"))
-    expected = pretraining_data.BuildOptions(0, *options)
+    expected = pretraining_data.BuildOptions(0, *settings)
     assert made.arguments == (("i.jsonl", reading), read, "o", expected)
     assert made.named["held_out"] == ("h", reading)
     assert made.named["workers"] == 77
     run(("beam", "held_out"))
-    expected = pretraining_data.BuildOptions(0.25, *options)
+    expected = pretraining_data.BuildOptions(0.25, *settings)
     assert made.arguments[3] == expected and made.named["held_out"] == ()
     monkeypatch.setattr(beam, "make_runner", told.append)
     built = record(pretraining_data, "create_from_files")
@@ -889,7 +888,7 @@ def test_every_option_of_a_vocabulary_reaches_its_computation(
             setattr(loaded, name, getattr(values, name))
         return loaded
 
-    monkeypatch.setattr(script, "load_tokenizer", tokenizer)
+    monkeypatch.setattr(options, "load_tokenizer", tokenizer)
     found = record(extend_vocabulary.extension, "domain_words")
     with pytest.raises(Reached):
         extend_vocabulary.main(values)
@@ -1024,7 +1023,7 @@ def test_every_option_of_the_demo_reaches_its_stages(
         if words[0].endswith(".finetune"):
             raise Reached
 
-    monkeypatch.setattr(script, "run_module", run)
+    monkeypatch.setattr(cli, "run_module", run)
     monkeypatch.setattr(demo, "write_inputs", lambda folder: None)
     with pytest.raises(Reached):
         demo.main(parse(demo, output="o", quick=quick))

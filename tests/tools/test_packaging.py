@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import bert_keras
-from official_tasks import commands
+from official_tasks import cli
 from tests.support.run_script import ROOT, call_script
 
 pytestmark = pytest.mark.heavy
@@ -25,7 +25,7 @@ SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("official_tasks", "tools")
     for path in (ROOT / folder).glob("*.py")
-    if "\n    script.start(main" in path.read_text(encoding="utf-8")
+    if "\n    cli.start(main" in path.read_text(encoding="utf-8")
 )
 
 
@@ -214,11 +214,11 @@ def test_a_command_is_the_script_of_its_name(tmp_path):
         done = call_script(*words, folder=tmp_path)
         return done.returncode, done.stdout.splitlines()
 
-    asked = call("-m", "official_tasks.commands", "finetune", "--help")
+    asked = call("-m", "official_tasks.cli", "finetune", "--help")
     assert asked == call(ROOT / "official_tasks" / "finetune.py", "--help")
     assert "  --task: " in "\n".join(asked[1])
     done = call_script(
-        *("-m", "official_tasks.commands", "convert-checkpoint", "--colour=1"),
+        *("-m", "official_tasks.cli", "convert-checkpoint", "--colour=1"),
         folder=tmp_path,
     )
     assert done.returncode == 2
@@ -229,33 +229,33 @@ TOOLS = "official_tasks.tools"
 
 
 def test_a_clone_that_is_not_installed_has_all_commands(tmp_path, monkeypatch):
-    installed = commands.find_commands()
+    installed = cli.find_commands()
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec",
         lambda name, *rest: None if name == TOOLS else find_spec(name, *rest),
     )
-    found = commands.find_commands()
+    found = cli.find_commands()
     assert [(name, line) for name, (_, line) in found.items()] == [
         (name, line) for name, (_, line) in installed.items()
     ]
     for module, _ in found.values():
         assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
     monkeypatch.syspath_prepend(ROOT)
-    words = ("-m", "official_tasks.commands", "export", "--help")
+    words = ("-m", "official_tasks.cli", "export", "--help")
     done = call_script(*words, folder=tmp_path)
     assert done.returncode == 0 and "--model" in done.stdout
 
 
 def test_the_version_is_printed(tmp_path):
-    words = ("-m", "official_tasks.commands", "--version")
+    words = ("-m", "official_tasks.cli", "--version")
     done = call_script(*words, folder=tmp_path)
     assert done.stdout == f"bert_keras {bert_keras.__version__}\n"
 
 
 # Prints in both ways, then writes a file, which gets the lowest descriptor.
 PRINTS = """
-from official_tasks import progress, script
+from official_tasks import cli, progress
 
 def main(values):
     progress.console.print("done")
@@ -263,9 +263,9 @@ def main(values):
     with open("written", "w") as file:
         file.write("text")
 
-script.start(main)
+cli.start(main)
 """
-FINETUNE = "-m official_tasks.commands finetune --help"
+FINETUNE = "-m official_tasks.cli finetune --help"
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ FINETUNE = "-m official_tasks.commands finetune --help"
         ("prints.py --no_such_flag 2>&-", 2, 0),
         (f"{FINETUNE} >&-", 0, 0),
         (f"{FINETUNE} >/dev/full", 2, 1),
-        ("-m official_tasks.commands --list >/dev/full", 2, 1),
-        ("-m official_tasks.commands --list >&-", 0, 0),
-        ("-m official_tasks.commands nothing 2>/dev/full", 2, 0),
+        ("-m official_tasks.cli --list >/dev/full", 2, 1),
+        ("-m official_tasks.cli --list >&-", 0, 0),
+        ("-m official_tasks.cli nothing 2>/dev/full", 2, 0),
         ("-m official_tasks.predict --model=m <&-", 2, 1),
         ("-m official_tasks.predict --model=m >&-", 2, 1),
     ],
@@ -307,7 +307,7 @@ def test_a_closed_or_full_stream_gets_no_traceback(
     ("name", "guess"), [("fintune", "finetune"), ("xyz", None)]
 )
 def test_an_unknown_command_gets_the_nearest_name(tmp_path, name, guess):
-    done = call_script("-m", "official_tasks.commands", name, folder=tmp_path)
+    done = call_script("-m", "official_tasks.cli", name, folder=tmp_path)
     assert done.returncode == 2
     assert f"no command {name!r}" in done.stderr
     assert ("Did you mean" in done.stderr) == bool(guess)

@@ -15,7 +15,7 @@ from bert_keras.errors import InputError
 from bert_keras.folder_lock import FolderLock
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.state import TrainingState
-from official_tasks.overwriting import refuse_input_as_output
+from official_tasks.outputs import refuse_input_as_output
 from tests.support.remote_folder import DOWN, Killed, object_store
 
 pytestmark = pytest.mark.fast

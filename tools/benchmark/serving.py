@@ -33,8 +33,9 @@ from baselines.rows import Job
 import bert_keras
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import option
+from official_tasks.outputs import prepare_output
 from official_tasks.tasks.forms.table import read_rows
 
 FULL, HALF = "savedmodel", "savedmodel bfloat16"
@@ -124,7 +125,7 @@ def measure_case(title, steps, batches):
 
 
 def main(values):
-    script.prepare_output(values)
+    prepare_output(values)
     lengths = [int(n) for n in values.lengths]
     model = bert_keras.BertClassifier.from_preset(values.model)
     preprocess = bert_keras.BertPreprocessor.from_preset(
@@ -163,4 +164,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

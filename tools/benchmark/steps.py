@@ -29,8 +29,9 @@ from bert_keras.errors import InputError
 from bert_keras.files import atomic_output
 from bert_keras.json_files import write_json
 from bert_keras.training.strategy import choose_dtype
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import option
+from official_tasks.outputs import prepare_output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class Options:
 
 
 def main(values):
-    script.prepare_output(values)
+    prepare_output(values)
     names = values.rows or list(ROWS)
     for name in names:
         if name not in ROWS:
@@ -92,4 +93,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

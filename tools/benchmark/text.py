@@ -37,8 +37,9 @@ from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.files import atomic_output
 from bert_keras.json_files import write_json
-from official_tasks import options, progress, script
+from official_tasks import cli, options, progress
 from official_tasks.options import option
+from official_tasks.outputs import prepare_output
 
 PEER, OURS = "tokenizers", "WordPieceTokenizer"
 BATCH = 1000  # lines of a batch
@@ -62,7 +63,7 @@ class Options:
 
 
 def main(values):
-    script.prepare_output(values)
+    prepare_output(values)
     documents = list(read_part(values.input, values.megabytes))
     results = time_tokenizers(documents, values)
     tokenizer = bert_keras.WordPieceTokenizer(values.vocabulary)
@@ -207,4 +208,4 @@ def time_batches(store, seconds):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

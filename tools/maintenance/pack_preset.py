@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 
-from official_tasks import script
+from official_tasks import cli
 from official_tasks.options import option
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
@@ -99,4 +99,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, Options)
+    cli.start(main, Options)

@@ -183,7 +183,7 @@ def scripts():
     For each task of `SHOWN_TASKS`, a table has the flags of `finetune` that
     are not in the table before.
     """
-    from official_tasks.commands import find_commands
+    from official_tasks.cli import find_commands
 
     commands = find_commands()
     names = dict.fromkeys(["finetune", *commands])  # what most people need

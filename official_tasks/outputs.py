@@ -1,4 +1,4 @@
-"""Check that an output replaces no input."""
+"""Checks of an output before any work: it replaces nothing by mistake."""
 
 import itertools
 import os
@@ -6,6 +6,32 @@ import os
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
+
+
+def prepare_output(values, *inputs: str | None, is_folder=False) -> None:
+    """Refuse an --output that exists or is an input; make its parent folder.
+
+    With --overwrite the output may exist, but a folder is not replaced by a
+    file. Without --output, do nothing.
+
+    Args:
+        values: absl's FLAGS.
+        *inputs: paths to read, each maybe several with commas between, or None.
+        is_folder: True if --output is a folder. It may exist if it is empty.
+    """
+    path = values.output
+    if not path:
+        return
+    if not is_folder:
+        files.refuse_folder(path)
+    if files.has_content(path) and not values.overwrite:
+        raise InputError(
+            f"--output={path} exists. Name another one, or add --overwrite to "
+            "replace it."
+        )
+    for source in filter(None, inputs):
+        refuse_input_as_output(path, source, *files.split_paths(source))
+    files.make_folder(os.path.dirname(files.absolute(path)))
 
 
 def refuse_input_as_output(

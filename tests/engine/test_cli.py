@@ -13,7 +13,7 @@ import pytest
 from absl import flags
 
 from bert_keras import InputError
-from official_tasks import loading, options, progress, script
+from official_tasks import cli, loading, options, progress
 from tests.support.run_script import ROOT, run_script
 from tests.support.script_flags import parse_flags
 
@@ -154,13 +154,13 @@ os.write(2, b"F0000 00:00:1 2 cpu.cc:1] This library needs AVX instructions\n")
 os.abort()
 """
 USES = """
-from official_tasks import loading, script
+from official_tasks import cli, loading
 loading.DEVICE_FILES = {files}
 def main(values):
     import tensorflow as tf
     tf.config.list_physical_devices()
     print("done")
-script.start(main)
+cli.start(main)
 """
 
 
@@ -196,12 +196,12 @@ def test_a_native_abort_is_seen_and_known_lines_are_not(tmp_path, no_level):
 
 # TensorFlow warns from C++ if a cache is not read to its end.
 WARNS = """
-from official_tasks import loading, script
+from official_tasks import cli, loading
 loading.DEVICE_FILES = []
 def main(values):
     import tensorflow as tf
     next(iter(tf.data.Dataset.range(9).cache().take(2)))
-script.start(main)
+cli.start(main)
 """
 
 
@@ -226,10 +226,10 @@ def test_scripts_start_without_a_line_of_tensorflow(tmp_path, no_level):
 @pytest.mark.parametrize("name", ["EIO", "ETIMEDOUT"])
 def test_an_error_of_a_disk_or_a_network_gives_one_line(name):
     program = (
-        "import errno\nfrom official_tasks import script\n"
+        "import errno\nfrom official_tasks import cli\n"
         "def main(values):\n"
         f"    raise OSError(errno.{name}, 'no answer', 'gs://bucket/run')\n"
-        "script.start(main)\n"
+        "cli.start(main)\n"
     )
     done = run_program(program, {**os.environ, "PYTHONPATH": str(ROOT)})
     (line,) = done.stderr.splitlines()
@@ -241,7 +241,7 @@ def test_a_child_runs_this_package_wherever_it_is_called(tmp_path, monkeypatch):
     (tmp_path / "official_tasks").mkdir()
     (tmp_path / "official_tasks/__init__.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
-    script.run_module(["official_tasks.progress"])
+    cli.run_module(["official_tasks.progress"])
 
 
 def test_codes_of_emoji_in_texts_are_printed_as_they_are(capsys):
