@@ -47,19 +47,7 @@ FEW = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RuleOptions(ExampleOptions):
-    """The arguments of `SamplingRules`."""
-
-    sequence_length: int = option(128, "Length of an example in tokens.")
-    max_predictions: int | None = option(
-        None,
-        "Maximum number of masked tokens of an example; by default --mask_rate "
-        "times --sequence_length, rounded up.",
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(options.CorpusOptions, RuleOptions):
+class Options(options.CorpusOptions, ExampleOptions):
     """Options of this script."""
 
     layout: str = option(
@@ -115,7 +103,7 @@ class Options(options.CorpusOptions, RuleOptions):
             ("workers", "held_out"), "without --beam", lambda v: v.beam is None
         ),
         Condition(
-            (*options.list_options(RuleOptions), "copies", "seed"),
+            (*options.list_options(ExampleOptions), "copies", "seed"),
             "with --records",
             lambda v: v.records,
         ),
@@ -134,7 +122,7 @@ def main(values):
                 f"--output={values.output} is in the folder {folder}, which is "
                 "an input. Name a folder outside of the input folder."
             )
-    rules = dataclasses.asdict(options.read(RuleOptions, values))
+    rules = dataclasses.asdict(options.read(ExampleOptions, values))
     share = _choose_share(values)
     tokenizer = options.load_tokenizer(values)
     from bert_keras.data.pretraining_data import BuildOptions

@@ -13,8 +13,8 @@ in the same dtype. It refuses differences above 1e-5 (bfloat16: 0.05). Weights
 that a model folder lacks are random, and are refused unless --allow_untrained
 is set.
 
---dtype=bfloat16 halves the size, --dtype=int8 quarters it. bert-keras compare
-compares the export's answers with recorded ones.
+--weights_dtype=bfloat16 halves the size, --weights_dtype=int8 quarters it.
+bert-keras compare compares the export's answers with recorded ones.
 
 --format=litert or --format=onnx writes another format, in float32 or int8. Its
 inputs are token ids; the vocabulary and the tokenizer settings are next to it.
@@ -115,7 +115,7 @@ class Options(SavedModelOptions):
         "Format to write.",
         choices=("saved_model", "litert", "onnx"),
     )
-    dtype: str = option(
+    weights_dtype: str = option(
         "float32",
         "Type of the weights.",
         choices=("float32", "bfloat16", "int8"),
@@ -210,7 +210,7 @@ def export(models, preprocess, values):
         models,
         values.output,
         preprocess,
-        dtype=values.dtype,
+        weights_dtype=values.weights_dtype,
         allow_untrained=values.allow_untrained,
         **arguments,
     )
@@ -243,9 +243,9 @@ def convert(models, preprocess, values):
         values.output,
         values.format,
         values.allow_untrained,
-        values.dtype,
+        values.weights_dtype,
     )
-    unit = " standard deviations" if values.dtype == "int8" else ""
+    unit = " standard deviations" if values.weights_dtype == "int8" else ""
     progress.console.print(
         f"{values.output} differs from the model by {difference:.2g}{unit}"
     )

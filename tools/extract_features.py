@@ -2,7 +2,7 @@ r"""Writes features of texts: a vector for each token or word.
 
     bert-keras extract_features --input=texts.txt \
         --model=runs/pretrain/model --recipe=concat_last_four \
-        --per=word_first --dtype=float16 --output=features.npz
+        --per=word_first --vectors_dtype=float16 --output=features.npz
 
 In: a file with a text on each line (blanks separate words), and a model folder
 or name of weights. With --is_split_into_words, the file is a CoNLL file, with a
@@ -78,7 +78,7 @@ class Options:
     overwrite: bool = options.overwrite()
     recipe: str = option("last", "Recipe: the layers to read.")
     per: str = option("token", "Unit that gets a vector.", choices=PER)
-    dtype: str = option(
+    vectors_dtype: str = option(
         "float32", "Type of the vectors.", choices=("float32", "float16")
     )
     sequence_length: int = option(128, "Maximum tokens of a row.")
@@ -164,7 +164,7 @@ def main(values):
     read = functools.partial(
         read_words, columns=values.is_split_into_words, text=values.text
     )
-    names = "model recipe per dtype sequence_length batch_size".split()
+    names = "model recipe per vectors_dtype sequence_length batch_size".split()
     settings = {name: values[name].value for name in names}
     make = functools.partial(
         make_extractor,
@@ -172,7 +172,7 @@ def main(values):
         values.sequence_length,
         values.recipe,
         values.per,
-        values.dtype,
+        values.vectors_dtype,
         values.batch_size,
     )
     if values.beam is not None:

@@ -62,7 +62,7 @@ def export_saved_model(
     long_text: str | None = None,
     ids_signature: str | None = None,
     portable: bool = False,
-    dtype: str = "float32",
+    weights_dtype: str = "float32",
     license: str | None = None,
     allow_untrained: bool = False,
     verify: bool = False,
@@ -113,9 +113,9 @@ def export_saved_model(
             "bert_keras", "original", "transformers" or "model_garden".
         portable: True to use only operations of TensorFlow's core, for servers
             without tensorflow_text; the tokenizer is slower.
-        dtype: dtype of the weights: "float32", also for a model trained in
-            another dtype; "bfloat16", half the size; "int8", a quarter of the
-            size. See `quantize.py`.
+        weights_dtype: "float32", also for a model trained in another dtype;
+            "bfloat16", half the size; "int8", a quarter of the size. See
+            `quantize.py`.
         license: license of the weights for the card, such as "apache-2.0";
             None: the license in the weights' folder, whose text (if any) is
             also written to `folder`.
@@ -159,7 +159,7 @@ def export_saved_model(
         long_text=long_text,
         ids_signature=ids_signature,
         portable=portable,
-        dtype=dtype,
+        dtype=weights_dtype,
         license=license,
         allow_untrained=allow_untrained,
     )

@@ -49,7 +49,7 @@ def export_on_ids(
     folder,
     format,
     allow_untrained=False,
-    dtype="float32",
+    weights_dtype="float32",
 ):
     """Write `model.tflite` or `model.onnx`, the vocabulary and the settings.
 
@@ -64,12 +64,12 @@ def export_on_ids(
         folder: path of a new folder.
         format: "litert" or "onnx".
         allow_untrained: True to export random weights of a loaded model.
-        dtype: dtype of the weights: "float32" or "int8". For "int8", ONNX uses
-            dynamic quantization and LiteRT dynamic-range quantization.
+        weights_dtype: "float32" or "int8". For "int8", ONNX uses dynamic
+            quantization and LiteRT dynamic-range quantization.
 
     Returns:
-        float, the greatest difference from the live model in float32. For the
-        dtype "float32", it is the absolute difference of an output, divided by
+        float, the greatest difference from the live model in float32. For
+        "float32", it is the absolute difference of an output, divided by
         the output's greatest absolute value or 1, whichever is greater. For
         "int8", it is the RMS difference of an output, in standard deviations.
 
@@ -78,9 +78,9 @@ def export_on_ids(
             unknown, the folder exists, a package is missing, the preprocessor
             does not fit the model, its prompt is not pooled, weights are
             random, not finite or already int8, or the difference is above 1e-5
-            (0.5 for the dtype "int8").
+            (0.5 for "int8").
     """
-    _check_request(model, preprocessor, folder, format, dtype)
+    _check_request(model, preprocessor, folder, format, weights_dtype)
     random = drop_unused_pooler(model, untrained_weights(model))
     if random and not allow_untrained:
         refuse_random_weights(model, random)
@@ -89,13 +89,13 @@ def export_on_ids(
     with files.atomic_output(folder, overwrite=False) as partial:
         os.mkdir(partial)
         path = os.path.join(partial, MODEL[format])
-        _write(model, path, format, dtype)
+        _write(model, path, format, weights_dtype)
         run, names = RUNTIMES[format](path)
-        is_int8 = dtype == "int8"
+        is_int8 = weights_dtype == "int8"
         difference = compare_with_model(
             run, model, _root_mean_square if is_int8 else _greatest_difference
         )
-        most = INT8_TOLERANCE if is_int8 else TOLERANCES[dtype]
+        most = INT8_TOLERANCE if is_int8 else TOLERANCES[weights_dtype]
         if not difference <= most:
             unit = " standard deviations" if is_int8 else ""
             raise InputError(
@@ -103,7 +103,8 @@ def export_on_ids(
                 f"{difference:.3g}{unit}, more than {most}. Nothing was "
                 "written."
             )
-        settings = _settings(model, preprocessor, names) | {"dtype": dtype}
+        settings = _settings(model, preprocessor, names)
+        settings["dtype"] = weights_dtype
         json_files.write_json(settings, os.path.join(partial, SETTINGS))
         write_vocabulary(
             preprocessor.tokenizer.vocabulary,
@@ -120,7 +121,7 @@ def _check_request(model, preprocessor, folder, format, dtype):
         )
     if dtype not in DTYPES:
         raise InputError(
-            f"`dtype` is {dtype!r}. For the format {format}, expected "
+            f"`weights_dtype` is {dtype!r}. For the format {format}, expected "
             f"{' or '.join(DTYPES)}."
         )
     files.check_name(folder)

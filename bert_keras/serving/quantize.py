@@ -31,7 +31,8 @@ def convert_weights(model, dtype):
     """
     if dtype not in TOLERANCES:
         raise InputError(
-            f"`dtype` is {dtype!r}. Expected one of {', '.join(TOLERANCES)}."
+            f"`weights_dtype` is {dtype!r}. Expected one of "
+            f"{', '.join(TOLERANCES)}."
         )
     if has_int8_weights(model):
         raise InputError(

@@ -26,14 +26,21 @@ def plan_evaluations(count, epochs, batch_size, evaluations=None) -> list[int]:
         count: number of training rows.
         epochs: passes over the rows.
         batch_size: rows of a step.
-        evaluations: number of evaluations, evenly spaced over the run, but at
-            most one after each step. None means one after each epoch.
+        evaluations: see `space_evaluations`; None means one after each epoch.
     """
     steps = max(1, round(epochs * count / batch_size))
     if evaluations is None:
         per_epoch = -(-count // batch_size)
         return [*range(per_epoch, steps, per_epoch), steps]
-    parts = np.array_split(range(1, steps + 1), min(evaluations, steps))
+    return space_evaluations(steps, evaluations)
+
+
+def space_evaluations(steps, evaluations) -> list[int]:
+    """Return the steps after which a model is evaluated; the last is `steps`.
+
+    The evaluations are evenly spaced, at most one after each step.
+    """
+    parts = np.array_split(np.arange(1, steps + 1), min(evaluations, steps))
     return [int(part[-1]) for part in parts]
 
 

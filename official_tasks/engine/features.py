@@ -91,7 +91,8 @@ class Extractor:
             if not np.isfinite(text.vectors).all():
                 raise InputError(
                     f"Text {number} has features that are NaN or infinite in "
-                    f"{self.dtype}. Use other weights, or --dtype=float32."
+                    f"{self.dtype}. Use other weights, or "
+                    "--vectors_dtype=float32."
                 )
             yield text
 

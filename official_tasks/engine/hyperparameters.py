@@ -124,8 +124,8 @@ class Hyperparameters(options.StepOptions):
     )
     evaluations: int | None = _option(
         None,
-        "How often dev is scored, at even distances, at most once a step. The "
-        "default is once an epoch.",
+        "Number of evaluations on dev, evenly spaced, at most one a step. The "
+        "default is one after each epoch.",
         at_least=1,
     )
     max_rows: int | None = _option(

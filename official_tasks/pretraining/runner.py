@@ -134,10 +134,10 @@ class Run:
 
     def train(self, execution, callbacks=()):
         """Train all phases; return the logs of each evaluation."""
+        from official_tasks.engine.batches import space_evaluations
         from official_tasks.engine.training import train, training_state
 
         settings = self.settings
-        every = settings.steps_per_evaluation
         self.state = training_state(
             self.folder,
             self.strategy,
@@ -152,7 +152,7 @@ class Run:
             self.batches,
             self.state,
             steps=settings.steps,
-            epoch_ends=range(every, settings.steps, every),
+            epoch_ends=space_evaluations(settings.steps, settings.evaluations),
             validation=self.evaluate,
             title="Pre-training",
             tokens_until=lambda step: tokens_until(step, settings),

@@ -26,9 +26,18 @@ _phase_2 = functools.partial(option, group="phase 2")
 class ExampleOptions:
     """Options of sampling that pre-training and its data share.
 
-    `SamplingRules` explains them; it has the lengths too.
+    These are the arguments of `SamplingRules`.
     """
 
+    sequence_length: int = _data(
+        128, "Length of an example in tokens.", at_least=1
+    )
+    max_predictions: int | None = _data(
+        None,
+        "Maximum number of masked tokens of an example. The default is the "
+        "length times --mask_rate, rounded up.",
+        at_least=1,
+    )
     short_probability: float = _data(
         0.1, "Fraction of documents whose examples have a shorter length."
     )
@@ -89,15 +98,6 @@ class Settings(ExampleOptions):
     vocabulary: str | None = _data(
         None, "File of the vocabulary that the data must have."
     )
-    sequence_length: int = _data(
-        128, "Phase 1: length of an example in tokens.", at_least=1
-    )
-    max_predictions: int | None = _data(
-        None,
-        "Phase 1: maximum number of masked tokens of an example. The default "
-        "is the length times --mask_rate, rounded up.",
-        at_least=1,
-    )
     batch_size: int = _data(256, "Phase 1: sequences per step.", at_least=1)
     steps: int = option(
         1_000_000, "Training steps of both phases together.", at_least=1
@@ -126,7 +126,10 @@ class Settings(ExampleOptions):
         None, "Sequences per step; by default --batch_size.", at_least=1
     )
     evaluations: int = option(
-        10, "Minimum number of evaluations on held-out documents.", at_least=1
+        10,
+        "Number of evaluations on held-out documents, evenly spaced, at most "
+        "one a step; one more at the end of phase 1.",
+        at_least=1,
     )
     evaluation_steps: int = option(
         100, "Maximum number of batches of an evaluation.", at_least=1
@@ -151,10 +154,6 @@ class Settings(ExampleOptions):
     seed: int = options.seed(
         "Seed of new weights, examples, order and dropout."
     )
-
-    @property
-    def steps_per_evaluation(self):
-        return max(1, self.steps // self.evaluations)
 
     @property
     def longest(self):

@@ -67,7 +67,7 @@ def test_each_file_gets_the_features_of_one_process(
             assert len(arrays["row_splits"]) == 301
     # The same command is finished, and another one is refused.
     assert extract(*arguments, f"--beam={DIRECT}").returncode == 0
-    done = extract(*arguments, f"--beam={DIRECT}", "--dtype=float16")
+    done = extract(*arguments, f"--beam={DIRECT}", "--vectors_dtype=float16")
     assert done.returncode == 2 and "--overwrite" in done.stderr
     assert contents(shards) == alone[ending]
 

@@ -191,7 +191,7 @@ def extract_features(folder, *flags):
         ROOT / "tools/extract_features.py",
         "--input=texts.txt",
         "--recipe=concat_last_four",
-        "--dtype=float16",
+        "--vectors_dtype=float16",
         "--model=model",
         *flags,
         folder=folder,

@@ -84,7 +84,7 @@ def test_every_option_reaches_the_export(parsed, monkeypatch):
         "ids_signature": "original",
         "portable": True,
         "license": "mit",
-        "dtype": "int8",
+        "weights_dtype": "int8",
         "verify": False,
         "allow_untrained": True,
     }
@@ -187,8 +187,8 @@ def test_a_message_names_the_flag_and_not_the_argument(
         ("set `format=onnx`, or", "set --format=onnx, or"),
         ("`format` is b; expected", "--format is b; expected"),
         ("the length `long_text`.", "the length --long_text."),
-        ("use `dtype='int8'`, or", "use --dtype=int8, or"),
-        ('use `dtype="int8"`, or', "use --dtype=int8, or"),
+        ("use `weights_dtype='int8'`, or", "use --weights_dtype=int8, or"),
+        ('use `weights_dtype="int8"`, or', "use --weights_dtype=int8, or"),
         # The user's own words, such as classes and columns
         ("classes: pair, long_text", "classes: pair, long_text"),
         ("format is a class", "format is a class"),
@@ -196,7 +196,9 @@ def test_a_message_names_the_flag_and_not_the_argument(
     ):
         assert cli.with_flags(told) == shown
     capsys.readouterr()
-    progress.print_notes(["with `top_k=3` of %s, use `dtype='int8'`", "b", "b"])
+    progress.print_notes(
+        ["with `top_k=3` of %s, use `weights_dtype='int8'`", "b", "b"]
+    )
     assert capsys.readouterr().out == (
-        "note: with --top_k=3 of %s, use --dtype=int8\nnote: b\n"
+        "note: with --top_k=3 of %s, use --weights_dtype=int8\nnote: b\n"
     )

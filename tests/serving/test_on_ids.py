@@ -65,7 +65,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     model = fill(BertEncoder(4000, 2, 2, 16, 32, 32))
     folder = tmp_path / "out"
     difference = export_on_ids(
-        model, preprocessor(), folder, format, dtype="int8"
+        model, preprocessor(), folder, format, weights_dtype="int8"
     )
     assert 1e-3 < difference < 0.2  # 0.93 in ONNX if int16 sums overflow
     path = folder / onnx_litert.MODEL[format]
@@ -80,7 +80,11 @@ def test_int8_with_one_output_is_compared_over_all_rows(tmp_path):
         BertEncoder(2000, 2, 2, 16, 32, 128), problem="regression"
     )
     difference = export_on_ids(
-        fill(model), preprocessor(), tmp_path / "out", "onnx", dtype="int8"
+        fill(model),
+        preprocessor(),
+        tmp_path / "out",
+        "onnx",
+        weights_dtype="int8",
     )
     assert 1e-4 < difference < 0.5
 
@@ -158,7 +162,11 @@ def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):
         export_on_ids(model, preprocessor(), tmp_path, "onnx")
     with pytest.raises(InputError, match="onnx, expected float32 or int8"):
         export_on_ids(
-            model, preprocessor(), tmp_path / "out", "onnx", dtype="bfloat16"
+            model,
+            preprocessor(),
+            tmp_path / "out",
+            "onnx",
+            weights_dtype="bfloat16",
         )
     small = convert_weights(model, "int8")
     for export in (

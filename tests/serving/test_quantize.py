@@ -72,7 +72,11 @@ def test_small_exports_are_verified_and_near(tmp_path, dtype):
     texts = ["an hour well spent", "bad film", "good"]
     full = np.array(tf.nn.softmax(model(preprocessor()(texts))))
     folder = tmp_path / "small"
-    options = {"dtype": dtype, "verify": True, "ids_signature": "model_garden"}
+    options = {
+        "weights_dtype": dtype,
+        "verify": True,
+        "ids_signature": "model_garden",
+    }
     export_saved_model(model, folder, preprocessor(), **options)
     answers = load_saved_model(folder).classify(texts)
     assert 0 < np.abs(answers["probabilities"] - full).max() < 0.2

@@ -129,7 +129,7 @@ OPTIONS = {
         "overwrite": True,
         "recipe": "concat:-1,-2",
         "per": "word_first",
-        "dtype": "float16",
+        "vectors_dtype": "float16",
         "sequence_length": 13,
         "batch_size": 5,
         "beam": "--runner=R --x=y",
@@ -296,7 +296,7 @@ OPTIONS = {
         "model": "m",
         "output": "o",
         "format": "onnx",
-        "dtype": "int8",
+        "weights_dtype": "int8",
         "sequence_length": 18,
         "allow_untrained": True,
         "pair": True,
@@ -365,6 +365,18 @@ def parse(script, **values):
 def test_the_table_has_every_script():
     names = {script.__name__.split(".")[-1] for script in OPTIONS}
     assert names == cli.find_commands().keys()
+
+
+def test_a_flag_means_the_same_in_all_scripts():
+    kinds, choices = {}, {}
+    for script in OPTIONS:
+        for name, option in list_options(script.Options).items():
+            kinds.setdefault(name, set()).add(option.kind)
+            if option.choices:
+                choices.setdefault(name, set()).add(tuple(option.choices))
+    assert len(kinds) > 100
+    for values in (kinds, choices):
+        assert [name for name in values if len(values[name]) > 1] == []
 
 
 @pytest.fixture
@@ -494,7 +506,7 @@ def test_the_settings_of_pretrain_reach_its_batches_and_checkpoints(
         run.train(execution)
     named = trained.named
     assert (named["steps"], named["boundaries"]) == (40, [32, 40])
-    assert [*named["epoch_ends"]] == [8, 16, 24, 32]
+    assert named["epoch_ends"] == [8, 16, 24, 32, 40]
     strategy = record(runner, "prepare")
     with pytest.raises(Reached):
         runner.run("d", "o", **given)
@@ -932,7 +944,7 @@ def test_every_option_of_export_reaches_the_export(monkeypatch, record):
     given = dict(OPTIONS[export])
     monkeypatch.setattr(opening, "open_checkpoint", lambda path: path)
     loaded = record(export, "load_model")
-    ids = ("model", "output", "format", "dtype", "allow_untrained")
+    ids = ("model", "output", "format", "weights_dtype", "allow_untrained")
     words = {name: given.pop(name) for name in ids}
     words["sequence_length"] = given.pop("sequence_length")
     values = parse(export, **words)
@@ -953,7 +965,11 @@ def test_every_option_of_export_reaches_the_export(monkeypatch, record):
     with pytest.raises(Reached):
         export.main(parse(export, **words, **given))
     assert saved.arguments == (["model"], "o", preprocess)
-    assert saved.named == {**given, "dtype": "int8", "allow_untrained": True}
+    assert saved.named == {
+        **given,
+        "weights_dtype": "int8",
+        "allow_untrained": True,
+    }
 
 
 def test_every_option_of_publish_reaches_the_hub(tmp_path, monkeypatch, record):

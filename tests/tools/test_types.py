@@ -43,7 +43,9 @@ MISTAKES = {
     "bert_keras.BertTagger(encoder, labels=3)": '"labels"',
     "bert_keras.BertClasifier(encoder)": "BertClasifier",
     'bert_keras.adamw(2e-5, steps="10")': '"steps"',
-    "bert_keras.export_saved_model(encoder, 'a', dtype=8)": '"dtype"',
+    "bert_keras.export_saved_model(encoder, 'a', weights_dtype=8)": (
+        '"weights_dtype"'
+    ),
 }
 
 

@@ -79,7 +79,11 @@ def write_models(model, preprocess, folder):
     }
     for name, dtype in ((FULL, "float32"), (HALF, "bfloat16")):
         bert_keras.export_saved_model(
-            model, folders[name], preprocess, dtype=dtype, allow_untrained=True
+            model,
+            folders[name],
+            preprocess,
+            weights_dtype=dtype,
+            allow_untrained=True,
         )
     model.save_preset(folders["transformers"], preprocess)
     export_on_ids(
