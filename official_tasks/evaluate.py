@@ -63,7 +63,9 @@ class Options(registry.TaskOptions):
     sequence_length: int = option(
         128, "With --task=mlm: maximum tokens of a row."
     )
-    seed: int = options.seed("With --task=mlm: seed of the random masks.")
+    seed: int = options.define_seed(
+        "With --task=mlm: seed of the random masks."
+    )
     predictions: str | None = option(
         None, "File of predictions to score instead of --model."
     )
@@ -71,7 +73,7 @@ class Options(registry.TaskOptions):
     output: str | None = option(
         None, "Folder for results.json and official prediction files."
     )
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     conditions = (
         Condition(
             ("input", "sequence_length", "seed"),

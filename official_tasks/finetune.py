@@ -68,8 +68,10 @@ class RunOptions(options.DeviceOptions):
         None,
         "Maximum number of tokens of a row; the default depends on the task.",
     )
-    seed: int = options.seed("Seed of the row order, dropout and new weights.")
-    dtype: str = options.dtype()
+    seed: int = options.define_seed(
+        "Seed of the row order, dropout and new weights."
+    )
+    dtype: str = options.define_dtype()
     pad_to_longest: bool | None = option(
         None,
         "Pad a batch to its longest row. --nopad_to_longest, the default on a "

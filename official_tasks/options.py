@@ -119,22 +119,22 @@ def option(default=dataclasses.MISSING, help="", **more):
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def overwrite():
+def define_overwrite():
     """Return the field `overwrite`."""
     return option(False, "Replace an existing --output.")
 
 
-def seed(help):
+def define_seed(help):
     """Return the field `seed`, 0 by default."""
     return option(0, help, at_least=0, at_most=LARGEST_SEED)
 
 
-def workers():
+def define_workers():
     """Return the field `workers`."""
     return option(os.cpu_count(), "Number of processes.", at_least=1)
 
 
-def dtype(**more):
+def define_dtype(**more):
     """Return the field `dtype`, the dtype policy of a training."""
     return option(
         "float32",

@@ -84,7 +84,7 @@ class Options(registry.TaskOptions):
         f"File to write ({', '.join(WRITERS)}), or - for standard output. With "
         "--task: folder of the prediction files.",
     )
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     input_format: str | None = option(
         None,
         "Format of --input. By default, the file's ending decides. A pipe or "

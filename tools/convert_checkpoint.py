@@ -36,7 +36,7 @@ class Options:
 
     source: str = option(help="Weights to convert: a path or a name.")
     output: str = option(help="Folder to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     lowercase: bool | None = option(
         None,
         "Lower-case the text. Set this flag if the source's settings and "

@@ -88,8 +88,8 @@ class Options(options.CorpusOptions, ExampleOptions):
         "split: find sentences by rules. lines: each line is a sentence.",
         choices=("split", "lines"),
     )
-    workers: int = options.workers()
-    seed: int = options.seed("Seed of pairs and masks.")
+    workers: int = options.define_workers()
+    seed: int = options.define_seed("Seed of pairs and masks.")
     beam: str | None = option(
         None, "Run as Apache Beam pipelines, with these Beam flags."
     )

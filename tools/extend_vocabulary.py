@@ -44,9 +44,9 @@ class Options(options.CorpusOptions):
         "weights."
     )
     output: str = option(help="The vocabulary file to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     num_words: int = option(500, "Maximum number of words to add.", at_least=1)
-    workers: int = options.workers()
+    workers: int = options.define_workers()
 
 
 def _check_settings(values, settings):

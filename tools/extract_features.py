@@ -75,7 +75,7 @@ class Options:
     )
     model: str = option(help="Model folder or name of weights.")
     output: str = option(help="File to write: .npz or .tfrecord.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     recipe: str = option("last", "Recipe: the layers to read.")
     per: str = option("token", "Unit that gets a vector.", choices=PER)
     vectors_dtype: str = option(

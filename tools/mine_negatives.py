@@ -58,7 +58,7 @@ class Options:
         help="Embedder: a model folder, a run folder or a name of weights."
     )
     output: str = option(help="CSV file to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     train: str = option(help=list_options(PairOptions)["train"].help)
     text: str = _column("text")
     text_pair: str = _column("text_pair")

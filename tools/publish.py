@@ -56,7 +56,7 @@ class Options:
     output: str | None = option(
         None, "Folder to write to instead of uploading."
     )
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     conditions = (
         Condition(
             ("private", "revision"),

@@ -46,7 +46,7 @@ class Options(options.CorpusOptions):
     """Options of this script."""
 
     output: str = option(help="The vocabulary file to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     vocabulary_size: int = option(
         30_000,
         "Maximum number of tokens, with special and unused tokens.",
@@ -56,7 +56,7 @@ class Options(options.CorpusOptions):
         2, "Minimum count of a character or a merged pair.", at_least=1
     )
     unused: int = option(0, "Number of [unusedN] tokens.", at_least=0)
-    workers: int = options.workers()
+    workers: int = options.define_workers()
     beam: str | None = option(
         None,
         "Count the words in an Apache Beam pipeline, with these Beam flags.",

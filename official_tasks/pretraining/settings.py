@@ -90,7 +90,7 @@ class Settings(ExampleOptions):
         "Compute layers again in the backward pass. This takes less memory and "
         "more time.",
     )
-    dtype: str = options.dtype(group="model")
+    dtype: str = options.define_dtype(group="model")
     records: bool = _data(
         False,
         "Train on the TFRecords in --data. Every epoch has the same examples.",
@@ -151,7 +151,7 @@ class Settings(ExampleOptions):
     bias_correction: bool = option(
         False, "Adam's bias correction; better for runs of few steps."
     )
-    seed: int = options.seed(
+    seed: int = options.define_seed(
         "Seed of new weights, examples, order and dropout."
     )
 

@@ -57,7 +57,7 @@ class Options:
 
     model: str = option(help="Folder of a classifier.")
     output: str | None = option(None, "JSON file to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     turns: int = option(15, "Number of turns of each system.", at_least=1)
     threads: int = option(
         0, "Threads of each system; 0 keeps the default.", at_least=0

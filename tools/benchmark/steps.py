@@ -40,7 +40,7 @@ class Options:
 
     rows: tuple[str, ...] = option((), "Rows to measure; by default all.")
     output: str | None = option(None, "JSON file to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     turns: int = option(
         9,
         "Maximum number of turns of each system. A row of whole commands "

@@ -52,7 +52,7 @@ class Options:
     input: str = option(help="Text to read.")
     vocabulary: str = option(help="Uncased vocabulary.")
     output: str | None = option(None, "JSON file to write.")
-    overwrite: bool = options.overwrite()
+    overwrite: bool = options.define_overwrite()
     megabytes: int = option(
         8, "Amount of text to read, in millions of characters.", at_least=1
     )
