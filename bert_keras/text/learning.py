@@ -3,7 +3,9 @@
 import collections
 import heapq
 import itertools
+import operator
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -29,6 +31,7 @@ MAX_UNKNOWN = 0.5
 # least 0.04 in Italian, Russian, French and Vietnamese.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # maximum number of unused tokens before "[UNK]"
+_EDGE = "\0"  # `_Merger`'s character for the id 0, "[PAD]", which no word has
 
 
 def learn_vocabulary(
@@ -54,7 +57,8 @@ def learn_vocabulary(
 
     Args:
         texts: iterable of strings, read once.
-        size: maximum number of tokens, special tokens included.
+        size: maximum number of tokens, special tokens included. No more than
+            1,114,112 are learned.
         lowercase: setting of the tokenizer that will use the vocabulary.
         strip_accents: setting of the tokenizer; by default `lowercase`.
         min_count: minimum count of the characters and pairs to learn.
@@ -127,6 +131,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
         raise InputError(
             "The texts have no words. Give texts to learn a vocabulary from."
         )
+    size = min(size, sys.maxunicode + 1)  # ids are code points in `_Merger`
     symbols = _select_symbols(counts, min_count, size - len(first))
     _refuse_useless(counts, symbols, size)
     merger = _Merger(counts, [*first, *symbols])
@@ -175,28 +180,30 @@ def _split_symbols(word):
 
 
 class _Merger:
-    """Words as lists of token ids, and the counts that merging needs.
+    """Words as strings of tokens, and the counts that merging needs.
 
-    `pairs` has the count of each pair of adjacent tokens. `positions` has the
-    indices of the words that may contain each pair. `heap` also has the count
-    of each pair, but some of its counts are outdated.
+    In `words`, a token is the character whose code point is the token's id,
+    because the methods of strings merge pairs fast. A word begins and ends with
+    `_EDGE`. `pairs` has the count of each pair of adjacent tokens. `positions`
+    has the indices of the words that may contain each pair. `heap` also has the
+    count of each pair, but some of its counts are outdated.
     """
 
     def __init__(self, counts, pieces):
         self.pieces = list(pieces)
-        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self.ids = {piece: chr(i) for i, piece in enumerate(self.pieces)}
         self.words, self.counts = [], []
         for word in sorted(counts):
             ids = [self.ids.get(symbol) for symbol in _split_symbols(word)]
             if len(ids) > 1 and None not in ids:
-                self.words.append(ids)
+                self.words.append("".join([_EDGE, *ids, _EDGE]))
                 self.counts.append(counts[word])
         self.pairs = collections.defaultdict(int)
-        self.positions = collections.defaultdict(set)
-        for index, ids in enumerate(self.words):
-            for pair in itertools.pairwise(ids):
+        self.positions = collections.defaultdict(list)
+        for index, word in enumerate(self.words):
+            for pair in map(operator.add, word[1:-1], word[2:-1]):
                 self.pairs[pair] += self.counts[index]
-                self.positions[pair].add(index)
+                self.positions[pair].append(index)
         self.heap = [(-count, pair) for pair, count in self.pairs.items()]
         heapq.heapify(self.heap)
 
@@ -217,44 +224,41 @@ class _Merger:
     def _merge(self, pair):
         piece = self._join(pair)
         if piece not in self.ids:  # no other pair made this token
-            self.ids[piece] = len(self.pieces)
+            self.ids[piece] = chr(len(self.pieces))
             self.pieces.append(piece)
         merged = self.ids[piece]
-        changed = set()
+        # Neighbour of the pair -> index of the word, once for each occurrence.
+        lefts = collections.defaultdict(list)
+        rights = collections.defaultdict(list)
         for index in self.positions.pop(pair):
-            before = self.words[index]
-            after = _merge_pair(before, pair, merged)
-            if len(after) == len(before):
-                continue
-            count = self.counts[index]
-            for old in itertools.pairwise(before):
-                self.pairs[old] -= count
-            for new in itertools.pairwise(after):
-                self.pairs[new] += count
-                if merged in new:
-                    self.positions[new].add(index)
-                    changed.add(new)
-            self.words[index] = after
+            parts = self.words[index].split(pair)
+            self.words[index] = merged.join(parts)
+            for left, right in itertools.pairwise(parts):
+                lefts[left[-1:]].append(index)
+                rights[right[:1]].append(index)
+        first, second = pair
+        # The part between two pairs without a token between them is "".
+        for token, indices in lefts.items():
+            old, new = (token or second) + first, (token or merged) + merged
+            self._replace(old, new, indices)
+        rights.pop("", None)  # also in `lefts`
+        for token, indices in rights.items():
+            self._replace(second + token, merged + token, indices)
         self.pairs.pop(pair, None)
-        for new in changed:
-            heapq.heappush(self.heap, (-self.pairs[new], new))
+
+    def _replace(self, old, new, indices):
+        """Count the pair `new` instead of `old` in the words."""
+        if _EDGE in new:
+            return
+        count = sum(map(self.counts.__getitem__, indices))
+        self.pairs[old] -= count
+        self.pairs[new] += count
+        self.positions[new] += indices
+        heapq.heappush(self.heap, (-self.pairs[new], new))
 
     def _join(self, pair):
-        first, second = (self.pieces[i] for i in pair)
+        first, second = (self.pieces[ord(token)] for token in pair)
         return first + second.removeprefix("##")
-
-
-def _merge_pair(ids, pair, merged):
-    """Replace each adjacent `pair` by `merged`, from left to right."""
-    after, index = [], 0
-    while index < len(ids):
-        if tuple(ids[index : index + 2]) == pair:
-            after.append(merged)
-            index += 2
-        else:
-            after.append(ids[index])
-            index += 1
-    return after
 
 
 _SPACE = re.compile(r"[\t\n\r]")

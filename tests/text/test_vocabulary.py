@@ -95,8 +95,14 @@ def learned_slowly(words, size, min_count):
     return pieces
 
 
-def test_learning_equals_counting_again_for_each_merge():
-    lines = text()
+def repetitive_text():
+    """Return words in which pairs of tokens repeat, overlap and touch."""
+    drawn = random.Random(0)
+    return ["".join(drawn.choices("ab", k=i % 14 + 1)) for i in range(900)]
+
+
+@pytest.mark.parametrize("lines", [text(), repetitive_text()])
+def test_learning_equals_counting_again_for_each_merge(lines):
     expected = learned_slowly(count_words(lines), 160, 2)
     assert learn_vocabulary(lines, 160) == expected
     assert expected[:5] == SPECIAL and len(expected) == 160
