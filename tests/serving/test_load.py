@@ -255,6 +255,7 @@ def test_loading_needs_no_model_code():
     assert {m for m in modules if m.startswith("bert_keras")} == {
         "bert_keras",
         "bert_keras.errors",
+        "bert_keras.json_files",
         "bert_keras.manifest",
         "bert_keras.text.wordpiece",
     }
