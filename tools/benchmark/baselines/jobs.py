@@ -10,19 +10,26 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 
 from bert_keras.modeling.sizes import SIZES
 
 VOCABULARY = 30_522
+BATCH = 1000  # lines to tokenize at once
 
 
 def command(settings):
-    words = [sys.executable, *settings["words"]]
+    """Run a command; "{new}" in a word becomes a path that is new each time."""
 
     def run():
-        done = subprocess.run(words, capture_output=True, text=True)
+        with tempfile.TemporaryDirectory() as folder:
+            new = os.path.join(folder, "new")
+            words = [word.replace("{new}", new) for word in settings["words"]]
+            done = subprocess.run(
+                [sys.executable, *words], capture_output=True, text=True
+            )
         if done.returncode:
             raise RuntimeError(done.stderr[-800:])
 
@@ -50,8 +57,8 @@ def dense_rows(settings):
 
 
 def step(settings):
-    """Pre-train BERT of this package by `train_on_batch`, on any backend."""
-    import keras
+    """Pre-train BERT of this package by `train_on_batch`."""
+    import tensorflow as tf
 
     import bert_keras
     from bert_keras.modeling.pretrainer import pretraining_losses
@@ -68,9 +75,7 @@ def step(settings):
         bert_keras.adamw(1e-4, steps=1_000_000),
         pretraining_losses(),
     )
-    batch = keras.tree.map_structure(
-        keras.ops.convert_to_tensor, dense_rows(settings)
-    )
+    batch = tf.nest.map_structure(tf.constant, dense_rows(settings))
     return (lambda: model.train_on_batch(*batch)), settings["batch"]
 
 
@@ -126,6 +131,72 @@ def transformers_step(settings):
             torch.cuda.synchronize()
 
     return train, settings["batch"]
+
+
+def read_lines(path):
+    """Return the lines of a file, and their size in megabytes."""
+    with open(path, encoding="utf-8") as file:
+        return file.read().splitlines(), os.path.getsize(path) / 1e6
+
+
+def tokenize(settings):
+    """Tokenize lines by this package, on all cores."""
+    import tensorflow as tf
+
+    import bert_keras
+
+    lines, megabytes = read_lines(settings["lines"])
+    tokenizer = bert_keras.WordPieceTokenizer(
+        settings["vocabulary"], max_word_length=100
+    )
+    rows = (
+        tf.data.Dataset.from_tensor_slices(lines)
+        .batch(BATCH)
+        .cache()
+        .map(tokenizer, num_parallel_calls=len(os.sched_getaffinity(0)))
+    )
+    return (lambda: list(rows)), megabytes
+
+
+def tokenizers_tokenize(settings):
+    from tokenizers import BertWordPieceTokenizer
+
+    lines, megabytes = read_lines(settings["lines"])
+    tokenizer = BertWordPieceTokenizer(settings["vocabulary"])
+
+    def run():
+        for start in range(0, len(lines), BATCH):
+            batch = lines[start : start + BATCH]
+            rows = tokenizer.encode_batch(batch, add_special_tokens=False)
+            [row.ids for row in rows]
+
+    return run, megabytes
+
+
+def records(settings):
+    """Make a token store of text, then its records of 128 tokens."""
+    import bert_keras
+    from bert_keras.data.building import build_stores
+    from bert_keras.data.corpus import read_documents
+    from bert_keras.data.sampling import SamplingRules
+    from bert_keras.data.shards import write_records
+
+    tokenizer = bert_keras.WordPieceTokenizer(settings["vocabulary"])
+    documents, characters = [], 0
+    for document in read_documents(settings["text"]):
+        if characters >= settings["characters"]:
+            break
+        documents.append(document)
+        characters += sum(map(len, document.paragraphs))
+
+    def run():
+        with tempfile.TemporaryDirectory() as folder:
+            tokens = os.path.join(folder, "tokens")
+            stores = build_stores(documents, tokenizer, tokens)
+            path = os.path.join(folder, "records")
+            write_records(stores["train"], path, SamplingRules(), 0)
+
+    return run, characters / 1e6
 
 
 def classify(settings):

@@ -6,10 +6,16 @@
 
 from typing import NamedTuple
 
-from baselines.turns import THIS
-
+THIS = "bert_keras"  # other systems are compared with this system
 FLOAT, HALF = "float32", "mixed_bfloat16"
 TEXT = "An hour well spent."
+# System -> the library whose import its memory is compared with.
+LIBRARIES = {
+    THIS: "tensorflow",
+    "transformers": "torch",
+    "onnxruntime": "onnxruntime",
+    "tokenizers": "tokenizers",
+}
 
 
 class Job(NamedTuple):
@@ -20,17 +26,26 @@ class Job(NamedTuple):
 
     function: str
     settings: dict
+    library: str = LIBRARIES[THIS]
 
 
 class Row(NamedTuple):
     """Systems to compare: a title, and a dict of system -> `Job`.
 
-    The first system is `THIS`, which is bert_keras.
+    The first system is this package.
+
+    Attributes:
+        turns: number of turns, if --turns does not set it.
+        unit: what a time is divided by.
+        has_texts: True if a step takes texts; the row then has a table for each
+            length of random texts and for each file of --texts.
     """
 
     title: str
     jobs: dict
-    turns: int | None = None  # maximum number of turns; None means --turns
+    turns: int = 9
+    unit: str = "an example"
+    has_texts: bool = False
 
 
 def step(size, batch, dtype, length=128):
@@ -45,14 +60,15 @@ def step(size, batch, dtype, length=128):
         "predictions": 20,
         "dtype": dtype,
         "gpu_steps": 20,
+        "warm": 3,
     }
-    package = Job("step", settings)
-    transformers = Job("transformers_step", settings)
+    other = Job("transformers_step", settings, "torch")
     jobs = {
-        THIS: package,
-        f"{THIS}, JAX": _extend(package, environment={"KERAS_BACKEND": "jax"}),
-        "transformers": transformers,
-        "transformers, compiled": _extend(transformers, compiled=True),
+        THIS: Job("step", settings),
+        "transformers": other,
+        "transformers, compiled": other._replace(
+            settings=settings | {"compiled": True}
+        ),
     }
     kind = dtype.removeprefix("mixed_")
     title = f"pre-training step, {size}, {batch} x {length}, {kind}"
@@ -63,38 +79,32 @@ def compare(title, turns=3, **commands):
     """Return a row that times whole commands, from start to end of the process.
 
     `commands` is a dict: system -> words after `python`. `{name}` in a word is
-    replaced by the path `Inputs[name]`. Set `turns` to 1 if a second turn would
-    only resume the first turn.
+    replaced by the path `Inputs[name]`, and `{new}` by a path that is new in
+    each turn.
     """
     jobs = {
-        name: Job("command", {"words": words, "warm": 0})
+        name: Job("command", {"words": words}, LIBRARIES[name])
         for name, words in commands.items()
     }
-    return Row(title, jobs, turns=turns)
-
-
-def _extend(job, **settings):
-    return job._replace(settings=job.settings | settings)
+    return Row(title, jobs, turns, "a command")
 
 
 def _predict(model, signature, ending, *input_words):
     return [
         *("-m", "official_tasks.predict", f"--signature={signature}"),
-        *(f"--model={{served_{model}}}", f"--output={{output}}.{ending}"),
-        *("--overwrite", *(input_words or ["--input={lines}"])),
+        *(f"--model={{served_{model}}}", f"--output={{new}}.{ending}"),
+        *(input_words or ["--input={lines}"]),
     ]
 
 
-def _train(task, train, dev, dtype):
-    words = [f"--task={task}", f"--dtype={dtype}", "--init={init}"]
-    words += [f"--train={train}", f"--dev={dev}"]
-    words += ["--learning_rate=1e-4", "--epochs=1"]
-    finetune = ["-m", "official_tasks.finetune"]
-    output = f"--output={{output}}-{task}-{dtype}"
+def _train(task, train, dev):
+    words = [f"--task={task}", f"--train={train}", f"--dev={dev}"]
+    words += "--init={init} --learning_rate=1e-4 --epochs=1".split()
+    finetune = ["-m", "official_tasks.finetune", "--output={new}"]
     return compare(
-        f"start, an epoch of fine-tuning on {task}, and scoring, {dtype}",
+        f"start, an epoch of fine-tuning on {task}, and scoring",
         turns=1,
-        bert_keras=[*finetune, output, *words],
+        bert_keras=[*finetune, *words],
         transformers=["{here}/trainer.py", *words],
     )
 
@@ -154,6 +164,7 @@ for start in range(0, len(lines), 32):
         token_ids=ids, segment_ids=segments, padding_mask=mask))
 """
 
+TOKENIZE = {"lines": "{equal_lines}", "vocabulary": "{vocabulary}", "warm": 1}
 ROWS = {
     "small": step("small", 16, FLOAT),
     "base": step("base", 8, FLOAT),
@@ -198,21 +209,57 @@ ROWS = {
         ).split(),
     ),
     **{
-        f"train_{task}{ending}": _train(task, train, dev, dtype)
+        f"train_{task}": _train(task, train, dev)
         for task, train, dev in (
             ("mrpc", "{mrpc_train}", "{mrpc_dev}"),
             ("sst2", "{sst2_train}", "{sst2_dev}"),
             ("wikiann", "{wikiann_train}", "{wikiann_dev}"),
             ("squad1", "{squad_train}", "{squad}"),
         )
-        for dtype, ending in ((FLOAT, ""), (HALF, "_bfloat16"))
     },
     "vocabulary": compare(
         "text to a vocabulary of 30,000",
         bert_keras=(
             "{here}/../../train_vocabulary.py --input={text} "
-            "--vocabulary_size=30000 --output={output}.txt --overwrite"
+            "--vocabulary_size=30000 --output={new}.txt"
         ).split(),
-        tokenizers=["-c", LEARN, "{text}", "{output}.json"],
+        tokenizers=["-c", LEARN, "{text}", "{new}.json"],
+    ),
+    "tokenize": Row(
+        "tokenizing lines with equal ids",
+        {
+            THIS: Job("tokenize", TOKENIZE),
+            "tokenizers": Job("tokenizers_tokenize", TOKENIZE, "tokenizers"),
+        },
+        unit="a megabyte",
+    ),
+    "records": Row(
+        "text to a token store and records of 128 tokens, one core",
+        {
+            THIS: Job(
+                "records",
+                {"text": "{text}", "vocabulary": "{vocabulary}"}
+                | {"characters": 8_000_000},
+            )
+        },
+        turns=3,
+        unit="a million characters",
+    ),
+    "serve": Row(
+        "raw texts to probabilities",
+        {
+            THIS: Job("classify", {"folder": "{served_long}"}),
+            f"{THIS}, bfloat16": Job("classify", {"folder": "{half_long}"}),
+            "transformers": Job(
+                "transformers_classify", {"folder": "{long}"}, "torch"
+            ),
+            "onnxruntime": Job(
+                *("onnxruntime_classify", {"folder": "{onnx_long}"}),
+                "onnxruntime",
+            ),
+        },
+        turns=15,
+        unit="a text",
+        has_texts=True,
     ),
 }
