@@ -177,7 +177,7 @@ def _expand_home(word):
             "set a UTF-8 locale"
         ) from None
     home = os.path.expanduser("~/")
-    return re.sub(r"(?<![^=,])~/", lambda _: home, word)
+    return re.sub(r"(^|^--?\w+=|,)~/", lambda found: found[1] + home, word)
 
 
 def _describe_flags(cls):
@@ -248,7 +248,7 @@ def _explain(error):
             f"{name} could not be written ({reason}). Finished work is kept. "
             "Make room on the disk and run the command again."
         )
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) or error.errno is None:
         return None
     if error.errno in files.TEMPORARY:
         return (

@@ -12,7 +12,9 @@ moment later or in `check`.
 import atexit
 import contextlib
 import functools
+import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -83,7 +85,10 @@ def end_with(code):
 def find_program() -> str:
     """Return the name of the script or module that the process runs."""
     if sys.argv[0] == "-m":  # until `python -m` has found the module
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1]
+        for word, following in itertools.pairwise(sys.orig_argv):
+            # Other options without a value may precede "m", as in `-um`.
+            if match := re.fullmatch(r"-[bBdEhiIOPqsSuvx]*m(.*)", word):
+                return match[1] or following
     return os.path.basename(sys.argv[0])
 
 

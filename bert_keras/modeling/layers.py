@@ -105,7 +105,10 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
             )
         # Pooled vectors (B, D) and tokens (L, D) are matrices already.
         is_matrix = len(inputs.shape) == 2
-        x = inputs if is_matrix else ops.reshape(inputs, (-1, inputs.shape[-1]))
+        if is_matrix:
+            x = inputs
+        else:
+            x = ops.reshape(inputs, (-1, ops.shape(inputs)[-1]))
         dropped = dropout(x, self.lora_dropout, seed, site)
         # `kernel` includes LoRA's matrices, so x @ kernel applies them to x. To
         # apply them to `dropped` instead, add LoRA's output for `dropped - x`.

@@ -252,7 +252,7 @@ class ModelMethods(RestoresVariables):
         raise InputError(
             f"{type(self).__name__}.quantize({mode!r}) would change no layer. "
             "For int8 weights export the model: export_saved_model(model, "
-            'folder, dtype="int8").'
+            'folder, weights_dtype="int8").'
         )
 
     def with_dtype(self, policy: Any) -> Self:

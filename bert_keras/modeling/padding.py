@@ -23,7 +23,7 @@ class AllTokens:
 
     def flatten(self, x):
         """Return the vectors of `x` (B, T, D) as a matrix (L, D)."""
-        return ops.reshape(x, (-1, x.shape[-1]))
+        return ops.reshape(x, (-1, ops.shape(x)[-1]))
 
     def put_in_rows(self, x):
         """Put vectors (L, D) in their rows, (B, T, D)."""

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 from fnmatch import fnmatch
 
 import pytest
@@ -247,3 +248,35 @@ def test_a_child_runs_this_package_wherever_it_is_called(tmp_path, monkeypatch):
 def test_codes_of_emoji_in_texts_are_printed_as_they_are(capsys):
     progress.console.print("labels: :key: and [bold]")
     assert capsys.readouterr().out == "labels: :key: and [bold]\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("-m",), ("-um",), ("-Pu", "-m"), ("-mofficial_tasks.evaluate",)]
+)
+def test_options_of_python_may_stand_beside_the_module(words):
+    module = () if "." in words[0] else ("official_tasks.evaluate",)
+    done = subprocess.run(
+        [sys.executable, *words, *module, "--nope"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("evaluate")
+
+
+def test_a_home_folder_is_expanded_in_paths_only(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    expanded = [
+        cli._expand_home(word)
+        for word in ("--data=~/a,~/b", "~/c", "--text=a=~/b", "--text=a ~/b")
+    ]
+    paths = ["--data=/home/me/a,/home/me/b", "/home/me/c"]
+    assert expanded == [*paths, "--text=a=~/b", "--text=a ~/b"]
+
+
+def test_only_errors_of_the_system_are_explained_by_their_path():
+    error = urllib.error.HTTPError("https://a.b/c", 404, "Not Found", {}, None)
+    assert cli._explain(error) is None
+    assert "/c cannot be" in cli._explain(FileNotFoundError(2, "gone", "/c"))

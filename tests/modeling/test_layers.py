@@ -256,6 +256,19 @@ def test_a_sum_with_dropout_has_the_gradients_of_the_plain_sum(rate, random):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [Projection(4), SelfAttention(2, 8), TransformerLayer(2, 8, 16)],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_take_vectors_of_unknown_width(layer):
+    layer.build((None, None, 8))
+    call = tf.function(
+        layer, input_signature=[tf.TensorSpec([None, None, None], "float32")]
+    )
+    np.testing.assert_allclose(call(VECTORS), layer(VECTORS), atol=1e-6)
+
+
 def test_a_layer_of_unknown_sizes_makes_few_operations():
     layer = TransformerLayer(2, 8, 16)
     layer.build((None, None, 8))
