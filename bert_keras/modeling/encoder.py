@@ -261,7 +261,7 @@ class BertEncoder(ModelMethods, keras.Model):
         else:
             tokens = AllTokens(inputs["token_ids"], self.num_heads)
         x = self._call_embeddings(inputs, tokens, training)
-        states, probabilities = [x], []  # (L, D) of each layer's input
+        states, probabilities = [x], []  # each state is (L, D)
         for layer in self.transformer_layers:
             x = layer(
                 x,

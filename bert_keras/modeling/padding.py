@@ -1,4 +1,4 @@
-"""Which of a batch's B T positions the layers of an encoder compute.
+"""Positions of a batch that the layers of an encoder compute.
 
 The layers read and write matrices (L, D): a vector for each of L tokens. Only
 attention needs rows.

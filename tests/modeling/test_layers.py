@@ -277,9 +277,9 @@ def test_a_layer_of_unknown_sizes_makes_few_operations():
         input_signature=[tf.TensorSpec([None, None, 8], "float32")],
     )
     operations = call.get_concrete_function().graph.get_operations()
-    # Tracing takes about 1 ms for each. 380 of them, most for sizes, took
-    # 1.6 s more for six layers.
-    assert len(operations) < 300
+    # Tracing takes about 1 ms for each. A layer that computes its sizes again
+    # for each reshape and each dropout has more than 380.
+    assert len(operations) <= 260
 
 
 @pytest.mark.parametrize("kind", ["float64", "int32", ">f4", "odd", "columns"])
