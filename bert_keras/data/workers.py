@@ -72,8 +72,12 @@ def forks():
 
     The import of TensorFlow takes seconds, but a fork takes tenths of a second.
     So workers are forks of one process that imported it (see `fork_server`).
-    They inherit the environment variables with which that process started.
+    They inherit the environment variables with which that process started. If
+    this process has not imported TensorFlow, workers do not need it either:
+    each is a new process.
     """
+    if "tensorflow" not in sys.modules:
+        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
     return context

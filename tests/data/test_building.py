@@ -32,7 +32,7 @@ from tests.support.data_samples import (
     in_small_parts,
 )
 from tests.support.remote_folder import Killed
-from tests.support.run_script import waiting_process
+from tests.support.run_script import ROOT, waiting_process
 
 pytestmark = pytest.mark.heavy
 
@@ -172,6 +172,35 @@ def test_workers_leave_gpus_alone_and_other_forks_keep_theirs(monkeypatch):
     assert list(workers.in_order(read_gpus, range(4), 2, 4)) == ["-1"] * 4
     with workers.forks().Pool(1) as pool:
         assert pool.map(read_gpus, [0]) == [None]
+
+
+ASKS = """
+import sys
+from bert_keras.data.workers import in_order
+
+def has_tensorflow(_):
+    return "tensorflow" in sys.modules
+
+if __name__ == "__main__":
+    print(list(in_order(has_tensorflow, range(2), 2, 1)))
+"""
+
+
+def test_workers_import_tensorflow_only_if_their_parent_has_done_so(tmp_path):
+    assert list(workers.in_order(has_tensorflow, range(2), 2, 1)) == [True] * 2
+    path = tmp_path / "asks.py"
+    path.write_text(ASKS)
+    done = subprocess.run(
+        [sys.executable, path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[False, False]\n", done.stderr
+
+
+def has_tensorflow(_):
+    return "tensorflow" in sys.modules
 
 
 WORKERS = """
