@@ -24,6 +24,7 @@ FILES = {
     for task, folder, ending in (
         ("mrpc", "glue/MRPC", ".tsv"),
         ("sst2", "glue/SST-2", ".tsv"),
+        ("stsb", "glue/STS-B", ".tsv"),
         ("wikiann", "wikiann_en", ""),
     )
     for part in ("train", "dev")

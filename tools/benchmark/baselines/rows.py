@@ -213,6 +213,7 @@ ROWS = {
         for task, train, dev in (
             ("mrpc", "{mrpc_train}", "{mrpc_dev}"),
             ("sst2", "{sst2_train}", "{sst2_dev}"),
+            ("stsb", "{stsb_train}", "{stsb_dev}"),
             ("wikiann", "{wikiann_train}", "{wikiann_dev}"),
             ("squad1", "{squad_train}", "{squad}"),
         )
