@@ -5,7 +5,6 @@
 of the corpus.
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import itertools
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
+from bert_keras.parallel import run_ahead
 
 # Minimum number of items for which workers are started. The start of workers
 # takes seconds, an item only tenths of a second.
@@ -57,7 +57,7 @@ def in_order(
         workers, forks(), initializer=_begin, initargs=(function,)
     ) as pool:
         try:
-            yield from _run_ahead(pool, items, 2 * workers)
+            yield from run_ahead(pool, _call, items, 2 * workers)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
                 "A worker process was killed, probably because the machine ran "
@@ -81,16 +81,6 @@ def forks():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
     return context
-
-
-def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
-    running = collections.deque()
-    for item in items:
-        running.append(pool.submit(_call, item))
-        if len(running) >= count:
-            yield running.popleft().result()
-    while running:
-        yield running.popleft().result()
 
 
 def hide_gpus():

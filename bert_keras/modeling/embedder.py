@@ -23,6 +23,7 @@ from bert_keras.modeling.task_base import (
     symbolic_inputs,
     unfold,
 )
+from bert_keras.parallel import answer_at_once
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -191,10 +192,18 @@ class BertEmbedder(TaskModel):
         lengths = [len(text) for text in texts]
         # The longest texts come first, so that a lack of memory shows at once.
         order = np.argsort(lengths, kind="stable")[::-1]
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        batches = [
+            order[start : start + batch_size]
+            for start in range(0, len(order), batch_size)
+        ]
+
+        def answer(rows):
             batch = ops.convert_to_tensor(texts[rows], "string")
-            vectors[rows] = embed(batch, prompt, unpooled)
+            return embed(batch, prompt, unpooled)
+
+        found = answer_at_once(answer, batches)
+        for rows, values in zip(batches, found, strict=True):
+            vectors[rows] = values
         return vectors
 
     def _trace_texts(self, preprocessor):

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.parallel import answer_at_once
+
 BATCHES_AT_ONCE = 16  # the rows of this many batches are sorted by length
 
 
@@ -17,11 +19,18 @@ def answer_in_batches(signature, rows, batch_size):
     """
     lengths = [sum(len(str(value)) for value in row) for row in rows]
     order = np.argsort(lengths, kind="stable")
-    answers: list[dict[str, Any]] = [{} for _ in rows]
-    for first in range(0, len(rows), batch_size):
-        batch = order[first : first + batch_size]
+    batches = [
+        order[first : first + batch_size]
+        for first in range(0, len(rows), batch_size)
+    ]
+
+    def answer(batch):
         columns = zip(*[rows[i] for i in batch], strict=True)
-        outputs = signature(*map(list, columns))
+        return signature(*map(list, columns))
+
+    answers: list[dict[str, Any]] = [{} for _ in rows]
+    found = answer_at_once(answer, batches)
+    for batch, outputs in zip(batches, found, strict=True):
         for index, i in enumerate(batch):
             answers[i] = {name: x[index] for name, x in outputs.items()}
     return answers

@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.opening import open_checkpoint
+from bert_keras.parallel import answer_at_once
 from official_tasks import progress
 from official_tasks.engine.answer_formats import WRITERS
 from official_tasks.engine.batches import prediction_batches, row_lengths
@@ -71,8 +72,8 @@ class Predictor:
         # Trace once for all shapes, because each trace takes seconds.
         call = self._call.get_concrete_function(batches.element_spec)
         outputs = []
-        for batch in batches:
-            outputs.append(call(batch))
+        for output in answer_at_once(call, batches):
+            outputs.append(output)
             check()
         if not isinstance(outputs[0], dict):
             return in_row_order(outputs)

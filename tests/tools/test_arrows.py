@@ -20,6 +20,7 @@ OF_ALL = {
     "interrupts",
     "json_files",
     "manifest",
+    "parallel",
     "processes",
     "remote_files",
     "run_folder",
