@@ -65,4 +65,5 @@ def test_the_site_is_built():
         assert f'.{name}"' in page, name
     assert "<blockquote>" not in page  # ">>>" is code, not a quote
     page = (ROOT / "build/site/architecture/index.html").read_text()
-    assert page.count('<pre class="mermaid">') == 3
+    assert page.count('<div class="boxes">') == 3
+    assert "mermaid" not in page and "-->" not in page.split("<article")[1]

@@ -10,6 +10,7 @@ link. Takes about 40 seconds. Needs what `make docs` installs.
 """
 
 import ast
+import html
 import importlib.util
 import inspect
 import json
@@ -26,6 +27,9 @@ PAGES = ROOT / "build" / "pages"
 # A flag in a text, with its value.
 VALUE = r"=(?:[^\s|,;:)]|,(?=\w))*[\w'\"]"
 FLAG = re.compile(rf"(?<![\w`-])(--\w+(?:{VALUE})?)")
+DIAGRAM = re.compile(r"```mermaid\nflowchart TD\n(.*?)```", re.DOTALL)
+BOX = r'(\w+)(?:\["(.*?)"\])?'
+EDGE = re.compile(rf'{BOX} -->(?:\|"?(.*?)"?\|)? {BOX}')
 
 
 def main():
@@ -74,7 +78,30 @@ def as_page(text):
         ("](tour.ipynb", "](tour.md"),
     ):
         text = text.replace(link, in_site)
-    return text
+    return DIAGRAM.sub(lambda found: draw_boxes(found[1]), text)
+
+
+def draw_boxes(edges):
+    """Return HTML of a Mermaid diagram that is one chain of boxes.
+
+    site.css draws the boxes. Mermaid's own script would need a network when the
+    page is read. The text beside an arrow to an earlier box names this box.
+    """
+    functions, parts = {}, []
+    for start, first, passed, end, second in EDGE.findall(edges):
+        if not functions:
+            parts.append(_draw_box(functions, start, first))
+        back = f"back to {functions[end]}" if end in functions else ""
+        text = ", ".join(filter(None, (html.escape(passed), back)))
+        parts.append(f"<span>{text}</span>")
+        if not back:
+            parts.append(_draw_box(functions, end, second))
+    return f'<div class="boxes">{"".join(parts)}</div>'
+
+
+def _draw_box(functions, name, box):
+    file, functions[name] = box.split("<br/>")
+    return f"<div><b>{functions[name]}</b><br/><code>{file}</code></div>"
 
 
 # Page of the API -> public names, in the order in which people need them.
