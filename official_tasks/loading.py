@@ -15,6 +15,8 @@ import platform
 import subprocess
 import sys
 
+from absl import logging
+
 from bert_keras.training import GPU_FILES
 
 DEVICE_FILES = [
@@ -49,19 +51,52 @@ def prepare():
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
-    if not (has_device or level == "0" or "tensorflow" in sys.modules):
-        sys.meta_path.insert(0, _Finder())
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _Finder(hides=not has_device and level != "0"))
+
+
+def note_bytecode(spec):
+    """Return a note if Python compiles TensorFlow at each start; else None.
+
+    Args:
+        spec: TensorFlow's `ModuleSpec`.
+    """
+    cached = spec.cached
+    if cached is None or os.path.exists(cached):
+        return None
+    folder = os.path.dirname(cached)
+    folder = folder if os.path.isdir(folder) else os.path.dirname(spec.origin)
+    can_write = os.access(folder, os.W_OK) and not sys.dont_write_bytecode
+    if can_write:
+        return None
+    packages = os.path.dirname(os.path.dirname(spec.origin))
+    return (
+        "TensorFlow's bytecode is not compiled, and Python may not write it, "
+        "so each start takes many seconds longer. To compile it once: "
+        f"{sys.executable} -m compileall -q {packages}"
+    )
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Import hook that hides the lines in `HIDDEN` while TensorFlow starts."""
+    """Import hook that acts when TensorFlow starts.
+
+    It prints the note of `note_bytecode`. With `hides`, it hides the lines in
+    `HIDDEN`.
+    """
+
+    def __init__(self, hides):
+        self.hides = hides
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
-        if spec is not None:
+        if spec is None:
+            return None
+        if note := note_bytecode(spec):
+            logging.warning(note)
+        if self.hides:
             execute = spec.loader.exec_module
 
             def execute_and_hide(module):

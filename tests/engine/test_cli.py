@@ -212,6 +212,19 @@ def test_a_warning_after_the_start_is_seen(no_level):
     assert "cache_dataset_ops" in done.stderr
 
 
+def test_a_note_says_that_bytecode_is_missing(tmp_path, no_level):
+    """Only where Python may not write it: else, it does so at this start."""
+    (tmp_path / "tensorflow.py").write_text(
+        "class config:\n    def list_physical_devices(): pass\n"
+    )
+    for variable, notes in ("1", 1), ("", 0), ("1", 0):  # "" writes it
+        done = start(tmp_path, [], PYTHONDONTWRITEBYTECODE=variable)
+        assert done.stdout == "done\n"
+        assert done.stderr.count("note: TensorFlow's bytecode") == notes
+        assert done.stderr.count(f"compileall -q {tmp_path.parent}") == notes
+        assert done.stderr.count("\n") == notes
+
+
 def test_accelerators_of_all_makes_are_known():
     names = ("nvidia0", "dxg", "kfd", "accel0", "accel", "vfio/3")
     for path in (f"/dev/{name}" for name in names):
