@@ -32,6 +32,7 @@ from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from official_tasks import cli, progress
 from official_tasks.options import option
+from official_tasks.tasks.forms.delimited import MAX_CELL_LENGTH
 from official_tasks.tasks.forms.text_files import make_dialect
 
 BATCH = 32
@@ -87,6 +88,7 @@ def read_records(path, card, separator=None):
     """
     entry = card["signatures"][card["default"]]
     records, ending = [], os.path.splitext(path)[1].lower()
+    csv.field_size_limit(MAX_CELL_LENGTH)
     dialect = {"delimiter": separator or ","}
     if ending == ".tsv":
         dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
@@ -99,7 +101,7 @@ def read_records(path, card, separator=None):
             else:
                 for line in file:
                     records.append(_read_line(line))
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
         raise InputError(
             f"{path}: record {len(records) + 1} is not an answer. Expected "
             '{"inputs": {"text": "..."}, "answer": {"label": "..."}} on each '

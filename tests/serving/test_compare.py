@@ -198,7 +198,8 @@ def recorded(served, texts, truth="c"):
 )
 def test_a_table_of_predict_is_read(tmp_path, ending, separator):
     old, new = with_labels("a", "b"), with_labels("a", "b", "c")
-    records = recorded(old, ["x", "a, 'b' \""])
+    # csv's own limit is 131,072 characters in a cell.
+    records = recorded(old, ["x" * 140_000, "a, 'b' \""])
     lines = [json.dumps(one) for one in records]
     entry = old.card["signatures"]["classify"]
     table = Table(["label"], entry, separator)
@@ -216,11 +217,12 @@ def test_a_table_of_predict_is_read(tmp_path, ending, separator):
     other = compare(found, new, label="label")
     assert other["label"]["fixed"] == 2
     assert other["probabilities"]["greatest_difference"] == 1  # of a and b
-    path.write_text("text\nx\n")
-    with pytest.raises(
-        InputError, match="record 1 .*: text and an output such as"
-    ):
-        read_records(path, old.card)
+    for bad in "text\nx\n", "text,label\nx\rx,a\n":
+        path.write_bytes(bad.encode())
+        with pytest.raises(
+            InputError, match="record 1 .*: text and an output such as"
+        ):
+            read_records(path, old.card)
 
 
 @pytest.mark.parametrize(
