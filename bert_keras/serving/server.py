@@ -23,6 +23,7 @@ from starlette.routing import Route
 from bert_keras import json_files
 from bert_keras.comparison import check_finite_answers
 from bert_keras.errors import InputError, format_count
+from bert_keras.parallel import AT_ONCE
 from bert_keras.serving.load import (
     clean_message,
     read_columns,
@@ -134,9 +135,8 @@ def _refuse(predict, request, error):
 class _Service:
     def __init__(self, served, limits):
         self.served, self.limits = served, limits
-        # TensorFlow uses every core for one call, so calls run one at a time.
-        self.worker = concurrent.futures.ThreadPoolExecutor(1)
-        self.turn = asyncio.Lock()
+        self.workers = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        self.turn = asyncio.Semaphore(AT_ONCE)
         self.waiting = 0  # bytes of the requests that wait or run
 
     async def predict(self, request):
@@ -156,7 +156,7 @@ class _Service:
             async with self.turn:
                 if await request.is_disconnected():
                     raise ClientDisconnect
-                answer = self.worker.submit(self._answer, body)
+                answer = self.workers.submit(self._answer, body)
                 content = await asyncio.wrap_future(answer)
         finally:
             self.waiting -= len(body)
@@ -186,7 +186,7 @@ class _Service:
         return b"".join(chunks)
 
     def _answer(self, body):
-        """Return the answer as JSON. This runs in the thread of `worker`."""
+        """Return the answer as JSON. This runs in a thread of `workers`."""
         signatures, card = self.served.loaded.signatures, self.served.card
         name, columns, by_row = parse(body, card, self.limits)
         tensors = to_tensors(card["signatures"][name], columns)

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 import types
 
@@ -88,6 +89,22 @@ def test_rows_and_columns_get_the_answers_of_the_model(client):
     found = {"probability": answer["outputs"]}
     asked = preprocessor(), options, found, *pairs.values()
     assert live_answers.next_sentence(pretrainer, *asked) < 1e-5
+
+
+def test_two_requests_are_answered_at_the_same_time(toy_served, monkeypatch):
+    both = threading.Barrier(2, timeout=20)
+
+    def answer(self, body):
+        both.wait()  # fails unless another request is in work
+        return body
+
+    monkeypatch.setattr(_Service, "_answer", answer)
+    with (
+        TestClient(create_app(toy_served), "http://localhost") as client,
+        concurrent.futures.ThreadPoolExecutor(4) as pool,
+    ):
+        found = pool.map(lambda number: ask(client, number), range(4))
+        assert list(found) == [(200, number) for number in range(4)]
 
 
 def test_the_model_describes_itself_as_tensorflow_serving_does(client):
