@@ -79,6 +79,38 @@ def step(settings):
     return (lambda: model.train_on_batch(*batch)), settings["batch"]
 
 
+def products(settings):
+    """Compute only the matrix products of a pre-training step of this package.
+
+    All values are 0, because a processor's speed does not depend on them.
+    """
+    import tensorflow as tf
+
+    size, batch = SIZES[settings["size"]], settings["batch"]
+    dim, inner = size["hidden_dim"], size["intermediate_dim"]
+    heads = (batch * size["num_heads"], settings["length"], -1)
+    shapes = [(dim, dim)] * 4 + [(dim, inner), (inner, dim)]
+    layers = [
+        [tf.zeros(shape) for shape in shapes] for _ in range(size["num_layers"])
+    ]
+    output = [tf.zeros((dim, dim)), tf.zeros((dim, VOCABULARY))]
+    tokens = tf.zeros((batch * settings["length"], dim))
+
+    @tf.function(jit_compile=False)
+    def run(tokens, layers, output):
+        with tf.GradientTape() as tape:
+            tape.watch((tokens, layers, output))
+            x = tokens
+            for *inputs, mixer, up, down in layers:
+                q, k, v = (tf.reshape(x @ w, heads) for w in inputs)
+                mixed = tf.matmul(q, k, transpose_b=True) @ v
+                x = tf.reshape(mixed, (-1, dim)) @ mixer @ up @ down
+            x = x[: batch * settings["predictions"]] @ output[0] @ output[1]
+        return tape.gradient(x, (tokens, layers, output))
+
+    return (lambda: run(tokens, layers, output)[0].numpy()), batch
+
+
 def transformers_step(settings):
     """Pre-train BERT of transformers, eager or compiled.
 

@@ -48,20 +48,24 @@ class Row(NamedTuple):
     has_texts: bool = False
 
 
-def step(size, batch, dtype, length=128):
-    """Return a row that times pre-training steps on random ids.
-
-    All libraries use AdamW, clip gradients to norm 1, and use no dropout.
-    """
-    settings = {
+def _set_step(size, batch, dtype):
+    return {
         "size": size,
         "batch": batch,
-        "length": length,
+        "length": 128,
         "predictions": 20,
         "dtype": dtype,
         "gpu_steps": 20,
         "warm": 3,
     }
+
+
+def step(size, batch, dtype):
+    """Return a row that times pre-training steps on random ids.
+
+    All libraries use AdamW, clip gradients to norm 1, and use no dropout.
+    """
+    settings = _set_step(size, batch, dtype)
     other = Job("transformers_step", settings, "torch")
     jobs = {
         THIS: Job("step", settings),
@@ -71,7 +75,7 @@ def step(size, batch, dtype, length=128):
         ),
     }
     kind = dtype.removeprefix("mixed_")
-    title = f"pre-training step, {size}, {batch} x {length}, {kind}"
+    title = f"pre-training step, {size}, {batch} x 128, {kind}"
     return Row(title, jobs)
 
 
@@ -170,6 +174,13 @@ ROWS = {
     "base": step("base", 8, FLOAT),
     "small_bfloat16": step("small", 16, HALF),
     "base_bfloat16": step("base", 8, HALF),
+    "products": Row(
+        "pre-training step, small, 32 x 128, and its matrix products alone",
+        {
+            THIS: Job("step", _set_step("small", 32, FLOAT)),
+            "its products": Job("products", _set_step("small", 32, FLOAT)),
+        },
+    ),
     **{
         name: compare(
             f"first answer of a cold process, {size}",
