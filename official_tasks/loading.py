@@ -65,15 +65,16 @@ def note_bytecode(spec):
     if cached is None or os.path.exists(cached):
         return None
     folder = os.path.dirname(cached)
-    folder = folder if os.path.isdir(folder) else os.path.dirname(spec.origin)
+    while not os.path.isdir(folder):  # Python would make it
+        folder = os.path.dirname(folder)
     can_write = os.access(folder, os.W_OK) and not sys.dont_write_bytecode
     if can_write:
         return None
     packages = os.path.dirname(os.path.dirname(spec.origin))
     return (
         "TensorFlow's bytecode is not compiled, and Python may not write it, "
-        "so each start takes many seconds longer. To compile it once: "
-        f"{sys.executable} -m compileall -q {packages}"
+        "so each start takes many seconds longer. Compile it once, as a user "
+        f"who may write there: {sys.executable} -m compileall -q {packages}"
     )
 
 

@@ -10,12 +10,13 @@ try the signatures. This command returns one answer:
     curl -d '{"instances": [{"text": "An hour well spent."}]}' \
         http://127.0.0.1:8501/v1/models/model:predict
 
-Requests are answered one after another. docs/serving.md lists the limits of
-requests and their HTTP statuses. The server is for trials and small loads. It
-has no encryption and no password. In production, TensorFlow Serving takes the
-same requests and, after an export with --portable, the same folder. Ctrl-C or
-SIGTERM ends the server after the requests in progress, at most 30 seconds
-later. Starts in about 5 seconds. Needs the extra `serve`.
+A CPU answers two requests at the same time, another device one. docs/serving.md
+lists the limits of requests and their HTTP statuses. The server is for trials
+and small loads. It has no encryption and no password. In production,
+TensorFlow Serving takes the same requests and, after an export with --portable,
+the same folder. Ctrl-C or SIGTERM ends the server after the requests in
+progress, at most 30 seconds later. Starts in about 5 seconds. Needs the extra
+`serve`.
 """
 
 import official_tasks  # noqa: F401  import first, because it handles Ctrl-C

@@ -5,6 +5,7 @@
 of the corpus.
 """
 
+import collections
 import concurrent.futures
 import contextlib
 import itertools
@@ -17,7 +18,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
-from bert_keras.parallel import run_ahead
 
 # Minimum number of items for which workers are started. The start of workers
 # takes seconds, an item only tenths of a second.
@@ -57,7 +57,7 @@ def in_order(
         workers, forks(), initializer=_begin, initargs=(function,)
     ) as pool:
         try:
-            yield from run_ahead(pool, _call, items, 2 * workers)
+            yield from _run_ahead(pool, items, 2 * workers)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
                 "A worker process was killed, probably because the machine ran "
@@ -73,14 +73,24 @@ def forks():
     The import of TensorFlow takes seconds, but a fork takes tenths of a second.
     So workers are forks of one process that imported it (see `fork_server`).
     They inherit the environment variables with which that process started. If
-    this process has not imported TensorFlow, workers do not need it either:
-    each is a new process.
+    this process has not imported TensorFlow, its workers do not need it.
     """
-    if "tensorflow" not in sys.modules:
-        return multiprocessing.get_context("spawn")
+    modules = ["bert_keras.data.fork_server"]
+    if "tensorflow" in sys.modules:
+        modules.append("bert_keras.data.fork_server_imports")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bert_keras.data.fork_server"])
+    context.set_forkserver_preload(modules)
     return context
+
+
+def _run_ahead(pool, items: Iterator, count: int) -> Iterator:
+    running = collections.deque()
+    for item in items:
+        running.append(pool.submit(_call, item))
+        if len(running) >= count:
+            yield running.popleft().result()
+    while running:
+        yield running.popleft().result()
 
 
 def hide_gpus():

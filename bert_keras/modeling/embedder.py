@@ -150,7 +150,8 @@ class BertEmbedder(TaskModel):
             texts: N strings, as a list, an array, a tensor or a column.
             preprocessor: a `BertPreprocessor`; None: the model's. Its prompt
                 is put before each text.
-            batch_size: number of texts in a batch.
+            batch_size: number of texts in a batch. If a CPU is the only
+                device, two batches are computed at the same time.
 
         Returns:
             NumPy array, float32 (N, D), in the order of the texts.

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from bert_keras import json_files
 from bert_keras.comparison import check_finite_answers
 from bert_keras.errors import InputError, format_count
-from bert_keras.parallel import AT_ONCE
+from bert_keras.parallel import count_at_once
 from bert_keras.serving.load import (
     clean_message,
     read_columns,
@@ -135,8 +135,9 @@ def _refuse(predict, request, error):
 class _Service:
     def __init__(self, served, limits):
         self.served, self.limits = served, limits
-        self.workers = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
-        self.turn = asyncio.Semaphore(AT_ONCE)
+        count = count_at_once()
+        self.workers = concurrent.futures.ThreadPoolExecutor(count)
+        self.turn = asyncio.Semaphore(count)
         self.waiting = 0  # bytes of the requests that wait or run
 
     async def predict(self, request):

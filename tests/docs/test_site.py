@@ -67,3 +67,13 @@ def test_the_site_is_built():
     page = (ROOT / "build/site/architecture/index.html").read_text()
     assert page.count('<div class="boxes">') == 3
     assert "mermaid" not in page and "-->" not in page.split("<article")[1]
+
+
+def test_a_diagram_that_is_no_chain_stops_the_build():
+    chain = '  a["x.py<br/>f"] -->|rows & ids| b["y.py<br/>g"]\n  b --> a\n'
+    page = site_pages.draw_boxes(chain)
+    assert "<b>g</b>" in page and "rows &amp; ids" in page
+    assert "back to f" in page
+    for bad in ("  b -.-> c\n", '  a --> c["z.py<br/>h"]\n'):
+        with pytest.raises(ValueError, match="from the last box"):
+            site_pages.draw_boxes(chain.splitlines(True)[0] + bad)

@@ -217,8 +217,14 @@ def test_a_note_says_that_bytecode_is_missing(tmp_path, no_level):
     (tmp_path / "tensorflow.py").write_text(
         "class config:\n    def list_physical_devices(): pass\n"
     )
-    for variable, notes in ("1", 1), ("", 0), ("1", 0):  # "" writes it
-        done = start(tmp_path, [], PYTHONDONTWRITEBYTECODE=variable)
+    new = str(tmp_path / "cache" / "of all")
+    for variable, prefix, notes in (
+        *(("1", "", 1), ("", new, 0), ("1", new, 0)),
+        *(("1", "", 1), ("", "", 0), ("1", "", 0)),  # "" writes it
+    ):
+        variables = {"PYTHONDONTWRITEBYTECODE": variable}
+        variables["PYTHONPYCACHEPREFIX"] = prefix
+        done = start(tmp_path, [], **variables)
         assert done.stdout == "done\n"
         assert done.stderr.count("note: TensorFlow's bytecode") == notes
         assert done.stderr.count(f"compileall -q {tmp_path.parent}") == notes

@@ -99,6 +99,7 @@ def test_two_requests_are_answered_at_the_same_time(toy_served, monkeypatch):
         return body
 
     monkeypatch.setattr(_Service, "_answer", answer)
+    monkeypatch.setattr("bert_keras.serving.server.count_at_once", lambda: 2)
     with (
         TestClient(create_app(toy_served), "http://localhost") as client,
         concurrent.futures.ThreadPoolExecutor(4) as pool,

@@ -86,9 +86,16 @@ def draw_boxes(edges):
 
     site.css draws the boxes. Mermaid's own script would need a network when the
     page is read. The text beside an arrow to an earlier box names this box.
+
+    Raises:
+        ValueError: a line is no arrow from the last box.
     """
     functions, parts = {}, []
-    for start, first, passed, end, second in EDGE.findall(edges):
+    for line in edges.splitlines():
+        found = EDGE.fullmatch(line.strip())
+        if not found or functions and found[1] != [*functions][-1]:
+            raise ValueError(f"not an arrow from the last box: {line}")
+        start, first, passed, end, second = found.groups("")
         if not functions:
             parts.append(_draw_box(functions, start, first))
         back = f"back to {functions[end]}" if end in functions else ""

@@ -82,7 +82,7 @@ def step(settings):
 def products(settings):
     """Compute only the matrix products of a pre-training step of this package.
 
-    All values are 0, because a processor's speed does not depend on them.
+    All values are 0, because the speed of a CPU does not depend on them.
     """
     import tensorflow as tf
 
