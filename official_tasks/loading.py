@@ -47,7 +47,7 @@ def prepare():
     atexit.register(gc.freeze)
     if platform.machine() in ("x86_64", "AMD64"):
         # On processors that have only AVX2, TensorFlow turns oneDNN off,
-        # although oneDNN is faster there too (docs/benchmarks.md).
+        # although oneDNN is faster there too (docs/serving.md).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
