@@ -39,7 +39,8 @@ def prepare():
 
     TensorFlow's messages below warnings are hidden, unless TF_CPP_MIN_LOG_LEVEL
     is set. The lines in `HIDDEN` are hidden too, unless this variable is 0, the
-    machine has an accelerator, or TensorFlow is already imported.
+    machine has an accelerator, or TensorFlow is already imported. See also
+    `note_bytecode`.
     """
     # By default, Python's garbage collector searches TensorFlow's objects for
     # 2 s during the import and 2 s at the exit, and finds no garbage.

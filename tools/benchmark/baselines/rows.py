@@ -48,7 +48,8 @@ class Row(NamedTuple):
     has_texts: bool = False
 
 
-def _set_step(size, batch, dtype):
+def _make_settings(size, batch, dtype):
+    """Return the settings of a job that takes pre-training steps."""
     return {
         "size": size,
         "batch": batch,
@@ -65,7 +66,7 @@ def step(size, batch, dtype):
 
     All libraries use AdamW, clip gradients to norm 1, and use no dropout.
     """
-    settings = _set_step(size, batch, dtype)
+    settings = _make_settings(size, batch, dtype)
     other = Job("transformers_step", settings, "torch")
     jobs = {
         THIS: Job("step", settings),
@@ -177,8 +178,8 @@ ROWS = {
     "products": Row(
         "pre-training step, small, 32 x 128, and its matrix products alone",
         {
-            THIS: Job("step", _set_step("small", 32, FLOAT)),
-            "its products": Job("products", _set_step("small", 32, FLOAT)),
+            THIS: Job("step", _make_settings("small", 32, FLOAT)),
+            "its products": Job("products", _make_settings("small", 32, FLOAT)),
         },
     ),
     **{
