@@ -190,6 +190,8 @@ class TransformerLayer(layers.SeededLayer):
         attention_probabilities: bool; True to also return the probabilities
             before dropout.
         training: bool.
+        seed: int (2,), the dropout seed of this call. If None, the layer draws
+            one in training.
 
     Returns:
         float (B, T, D), or a tuple of this tensor and the probabilities,
@@ -268,6 +270,7 @@ class TransformerLayer(layers.SeededLayer):
         tokens=None,
         attention_probabilities=False,
         training=False,
+        seed=None,
     ):
         if attention_probabilities and training and self.rematerialize:
             raise InputError(
@@ -284,7 +287,7 @@ class TransformerLayer(layers.SeededLayer):
             self._call_layer,
             bias=bias,
             # One seed, because the recomputation must drop the same units.
-            seed=self.draw_seed(training),
+            seed=self.draw_seed(training) if seed is None else seed,
             tokens=tokens,
             attention_probabilities=attention_probabilities,
         )

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError, refuse_fork
-from bert_keras.modeling import layers, modes, weights
+from bert_keras.modeling import layers, modes, tracing, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
     TransformerLayer,
@@ -262,14 +262,21 @@ class BertEncoder(ModelMethods, keras.Model):
             tokens = AllTokens(inputs["token_ids"], self.num_heads)
         x = self._call_embeddings(inputs, tokens, training)
         states, probabilities = [x], []  # each state is (L, D)
-        for layer in self.transformer_layers:
-            x = layer(
+
+        def call(layer, x, seed):
+            return layer(
                 x,
                 bias,
                 tokens=tokens,
                 attention_probabilities=attention_probabilities,
                 training=training,
+                seed=seed,
             )
+
+        if not attention_probabilities:  # they depend on some weights only
+            call = tracing.trace_once(self.transformer_layers, call)
+        for layer in self.transformer_layers:
+            x = call(layer, x, layer.draw_seed(training))
             if attention_probabilities:
                 x, scores = x
                 probabilities.append(scores)  # (B, N, T, T)

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 from keras import tree
+from keras.src.backend import AutocastScope
 from keras.src.backend.common import global_state
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import (
@@ -152,6 +153,15 @@ def build_metrics(model, data):
         data: a batch, or tensor specs of the same structure.
     """
     model._symbolic_build(data_batch=data)
+
+
+def read_weights(layer):
+    """Return the weights as tensors in their own dtype, on TensorFlow.
+
+    Inside of a layer's `call`, Keras would cast them to its compute dtype.
+    """
+    with AutocastScope(None):
+        return [tf.convert_to_tensor(weight) for weight in layer.weights]
 
 
 def find_producer(tensor):

@@ -31,6 +31,18 @@ def test_a_compiled_model_has_its_losses_and_trackers():
     assert names == ["loss", "a_loss", "b_loss"], VERSION
 
 
+def test_weights_are_read_in_their_own_dtype_within_a_call():
+    class Reads(keras.layers.Dense):
+        def call(self, x):
+            dtypes.append(self.kernel.value.dtype)
+            dtypes.extend(x.dtype for x in keras_adapter.read_weights(self))
+            return x
+
+    dtypes = []
+    Reads(2, dtype="mixed_bfloat16")(np.ones((1, 2)))
+    assert dtypes == [tf.bfloat16, tf.float32, tf.float32], VERSION
+
+
 def test_variables_of_a_failed_check_never_get_values():
     drawn = []
 
