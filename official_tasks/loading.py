@@ -52,8 +52,7 @@ def prepare():
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(LEVEL, "1")
     has_device = any(map(glob.glob, DEVICE_FILES))
-    if "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _Finder(hides=not has_device and level != "0"))
+    sys.meta_path.insert(0, _Finder(hides=not has_device and level != "0"))
 
 
 def note_bytecode(spec):
@@ -80,35 +79,66 @@ def note_bytecode(spec):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Import hook that acts when TensorFlow starts.
+    """Import hook that acts when TensorFlow and Keras start.
 
-    It prints the note of `note_bytecode`. With `hides`, it hides the lines in
-    `HIDDEN`.
+    Keras does not find scikit-learn. TensorFlow prints the note of
+    `note_bytecode`, and with `hides`, no line in `HIDDEN`.
     """
 
     def __init__(self, hides):
         self.hides = hides
 
     def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
+        contexts = {
+            "tensorflow": self._start_tensorflow,
+            "keras": _hide_sklearn,
+        }
+        if name not in contexts:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None:
             return None
-        if note := note_bytecode(spec):
-            logging.warning(note)
-        if self.hides:
-            execute = spec.loader.exec_module
+        execute = spec.loader.exec_module
 
-            def execute_and_hide(module):
-                with _hide_lines():
-                    execute(module)
-                    # Call CUDA now, to hide its line "failed call to cuInit".
-                    module.config.list_physical_devices()
+        def execute_prepared(module):
+            with contexts[name](module):
+                execute(module)
 
-            spec.loader.exec_module = execute_and_hide
+        spec.loader.exec_module = execute_prepared
         return spec
+
+    @contextlib.contextmanager
+    def _start_tensorflow(self, module):
+        if note := note_bytecode(module.__spec__):
+            logging.warning(note)
+        if not self.hides:
+            yield
+            return
+        with _hide_lines():
+            yield
+            # Call CUDA now, to hide its line "failed call to cuInit".
+            module.config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def _hide_sklearn(_):
+    """Make scikit-learn look not installed, unless it is imported already.
+
+    Its import takes 0.6 s or more, with pandas 0.9, and Keras uses it only in
+    `keras.wrappers`, which no script needs. They stay without it.
+    """
+    if "sklearn" in sys.modules:
+        yield
+        return
+    sys.modules["sklearn"] = None  # an import raises `ModuleNotFoundError`
+    try:
+        yield
+    finally:
+        del sys.modules["sklearn"]
 
 
 @contextlib.contextmanager

@@ -231,6 +231,42 @@ def test_a_note_says_that_bytecode_is_missing(tmp_path, no_level):
         assert done.stderr.count("\n") == notes
 
 
+USES_KERAS = """
+import importlib.util, sys
+from official_tasks import cli
+{before}
+def main(values):
+    importlib.util.find_spec("keras")  # does not import it
+    import keras, sklearn
+    print(keras.wrappers, sklearn.__name__)
+cli.start(main)
+"""
+
+
+def test_scikit_learn_is_hidden_from_keras_alone(tmp_path, no_level):
+    (tmp_path / "sklearn.py").write_text("")
+    (tmp_path / "keras.py").write_text(
+        "wrappers = True\n"
+        "try:\n    import sklearn\nexcept ImportError:\n    wrappers = False\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    for before, found in (("", False), ("import sklearn", True)):
+        done = run_program(USES_KERAS.format(before=before), paths)
+        assert (done.stdout, done.stderr) == (f"{found} sklearn\n", "")
+
+
+@pytest.mark.release
+def test_scripts_start_without_scikit_learn(no_level):
+    program = (
+        "import sys\nfrom official_tasks import cli\n"
+        "def main(values):\n    import keras\n"
+        "    print('sklearn' in sys.modules)\n"
+        "cli.start(main)\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert run_program(program, paths).stdout == "False\n"
+
+
 def test_accelerators_of_all_makes_are_known():
     names = ("nvidia0", "dxg", "kfd", "accel0", "accel", "vfio/3")
     for path in (f"/dev/{name}" for name in names):
