@@ -97,6 +97,7 @@ class Inputs:
         "lines": the first lines of --input.
         "equal_lines": those of which `tokenizers` makes the same ids.
         A key of `FILES`: the first lines of this file.
+        "sst2_two": the training rows of two steps.
         "squad_train": SQuAD's training split.
         "squad": the first questions of SQuAD's dev split.
         "questions": the same questions as JSON lines.
@@ -118,6 +119,9 @@ class Inputs:
         if name in FILES:
             with open(self._find(FILES[name]), encoding="utf-8") as file:
                 self._write(path, file)
+        elif name == "sst2_two":
+            with open(self["sst2_train"], encoding="utf-8") as file:
+                self._write(path, islice(file, 1 + 2 * 32))  # with a header
         elif name == "lines":
             texts = paragraphs(read_documents(self["text"]))
             self._write(path, (f"{text}\n" for text in texts))

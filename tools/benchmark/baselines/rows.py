@@ -102,12 +102,12 @@ def _predict(model, signature, ending, *input_words):
     ]
 
 
-def _train(task, train, dev):
+def _train(task, train, dev, extent="an epoch"):
     words = [f"--task={task}", f"--train={train}", f"--dev={dev}"]
     words += "--init={init} --learning_rate=1e-4 --epochs=1".split()
     finetune = ["-m", "official_tasks.finetune", "--output={new}"]
     return compare(
-        f"start, an epoch of fine-tuning on {task}, and scoring",
+        f"start, {extent} of fine-tuning on {task}, and scoring",
         turns=1,
         bert_keras=[*finetune, *words],
         transformers=["{here}/trainer.py", *words],
@@ -230,6 +230,7 @@ ROWS = {
             ("squad1", "{squad_train}", "{squad}"),
         )
     },
+    "train_two_steps": _train("sst2", "{sst2_two}", "{sst2_dev}", "two steps"),
     "vocabulary": compare(
         "text to a vocabulary of 30,000",
         bert_keras=(
