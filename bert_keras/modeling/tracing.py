@@ -11,7 +11,7 @@ from bert_keras.modeling.keras_adapter import read_weights
 _OWN = (
     "name _path _parent_path _called _tracker _trainable build quantize".split()
 )
-_PLAIN = (bool, int, float, str, tuple, type(None))
+_PLAIN = (bool, int, float, str, type(None))
 # Of these, only the types matter: `read_weights` and the caller of `trace_once`
 # pass the values of weights and seeds.
 _BY_TYPE = (
@@ -69,8 +69,9 @@ def _read_settings(layer):
                 continue
             if id(value) in places:
                 value = places[id(value)]
-            elif isinstance(value, list | dict | set):
-                # Keras's own lists, such as that of the parts
+            elif isinstance(value, list | dict | set | tuple):
+                # Private ones are Keras's own, such as the list of the parts.
+                # As text, because a comparison of arrays is no bool.
                 value = None if name.startswith("_") else repr(value)
             elif isinstance(value, _BY_TYPE):
                 value = type(value)
